@@ -7,6 +7,5 @@ namespace san::cli {
 int run_spectrum(int argc, char** argv);
 int run_import(int argc, char** argv);
 int run_predict(int argc, char** argv);
-int run_data(int argc, char** argv);
 
 }  // namespace san::cli
