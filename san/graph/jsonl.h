@@ -1,23 +1,28 @@
 // Graph JSONL: one graph per line as a JSON object, the format for anyone's graphs. Plain or gzip.
 //
 //   {"id": "g1", "num_nodes": 3, "edges": [[0,1],[1,0],[1,2],[2,1]], "node_feat": [[5],[0],[7]],
-//    "edge_feat": [[1],[1],[2],[2]], "label": 0.25, "split": "train", "eigvals": [...], "eigvecs": [[...],
-//    ...]}
+//    "edge_feat": [[1],[1],[2],[2]], "label": 0.25, "split": "train",
+//    "eigvals": [0.0, 1.0, 2.0], "eigvecs": [[0.5,0.7,-0.5],[0.7,0.0,0.7],[0.5,-0.7,-0.5]]}
 //
-// Keys. Required: num_nodes, edges (pairs [source, target]). Optional:
-//   id                      string or integer; absent: the graph's number in the file, from 0
+// Keys, in any order. Required: num_nodes, edges (pairs [source, target]). Optional:
+//   id                      string or integer; absent: the graph's number in the file, from 0 (lines that
+//   turned
+//                           out bad count too, so that ids do not depend on what was skipped)
 //   undirected              true: each edge is listed once and stands for both directions (a self loop for
 //   one).
-//                           The reverse follows right after its edge, with the same features
+//                           The reverse follows right after its edge, with the same features. An edge listed
+//                           twice, in either direction, is then an error
 //   node_feat, edge_feat    one row per node / per listed edge: integers (categories >= 0) or, when any
 //   number is
 //                           written with a point or exponent, real values. A flat list means one column
-//   node_attr, edge_attr    real values to stand beside integer node_feat / edge_feat
+//   node_attr, edge_attr    real values to stand beside integer node_feat / edge_feat, or alone
 //   label                   number, list of numbers (several tasks), or null; null = missing
 //   node_label              one number (or null) per node, instead of label
 //   split                   "train", "valid", "test", ...
 //   eigvals, eigvecs        eigenpairs to use as they are: M values; num_nodes rows of M
-// Anything else is an error, so that a misspelt key cannot pass silently. So are duplicate keys.
+// Anything else is an error, so that a misspelt key cannot pass silently. So are duplicate keys, numbers that
+// overflow their type (int32 for nodes and categories, float for real values, double for labels), and lists
+// nested deeper than shown. Underflow is rounded, to zero at last.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +60,10 @@ class GraphReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The graph as one line of JSON without the newline. Numbers are written so that they read back to the same
-// bits.
+// The graph as one line of JSON without the newline, edges directed. parse_graph gives the same Graph back,
+// bit for bit, with one exception: a graph without edges comes back with no columns of edge features (there
+// is no row to show how many there were). Throws Error for a graph that validate() refuses or a name that is
+// not UTF-8.
 std::string format_graph(const Graph& graph);
 
 }  // namespace san
