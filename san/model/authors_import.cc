@@ -190,6 +190,7 @@ StoredModel import_checked(std::string_view json, const TensorFile& state) {
   stored.description.task.kind = sbm   ? TaskKind::kNodeClassification
                                  : ogb ? TaskKind::kBinary
                                        : TaskKind::kRegression;
+  stored.description.task.loss = sbm ? Loss::kWeightedCrossEntropy : ogb ? Loss::kSigmoidBce : Loss::kL1;
   stored.description.provenance = Json{{"imported", "authors' program"}, {"dataset", root["dataset"]}}.dump();
   validate(stored.description);
   check_weights(m, stored.weights, "weights");

@@ -45,7 +45,8 @@ SAN_ENUM_NAMES(AddedEdge, {AddedEdge::kLearned, "learned"}, {AddedEdge::kRow0, "
 SAN_ENUM_NAMES(TableInit, {TableInit::kNormal, "normal"}, {TableInit::kXavier, "xavier"})
 SAN_ENUM_NAMES(TaskKind, {TaskKind::kRegression, "regression"}, {TaskKind::kBinary, "binary"},
                {TaskKind::kMulticlass, "multiclass"}, {TaskKind::kNodeClassification, "node-classification"})
-SAN_ENUM_NAMES(RegressionLoss, {RegressionLoss::kL1, "l1"}, {RegressionLoss::kMse, "mse"})
+SAN_ENUM_NAMES(Loss, {Loss::kL1, "l1"}, {Loss::kMse, "mse"}, {Loss::kCrossEntropy, "cross-entropy"},
+               {Loss::kWeightedCrossEntropy, "weighted-cross-entropy"}, {Loss::kSigmoidBce, "sigmoid-bce"})
 SAN_ENUM_NAMES(Laplacian, {Laplacian::kSymmetric, "symmetric"}, {Laplacian::kCombinatorial, "combinatorial"},
                {Laplacian::kRandomWalk, "random-walk"})
 SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"},
@@ -120,8 +121,14 @@ void validate(const ModelDescription& description) {
   const bool node_task = t.kind == TaskKind::kNodeClassification;
   SAN_CHECK(node_task == (m.readout == Readout::kNode), "task {} does not go with model.readout = {}",
             enum_name(t.kind), enum_name(m.readout));
-  SAN_CHECK(t.targets.empty() || node_task || t.kind == TaskKind::kMulticlass ||
-                t.targets.size() == static_cast<size_t>(m.outputs),
+  const bool classes = node_task || t.kind == TaskKind::kMulticlass;
+  const bool goes_with = t.kind == TaskKind::kRegression ? t.loss == Loss::kL1 || t.loss == Loss::kMse
+                         : t.kind == TaskKind::kBinary
+                             ? t.loss == Loss::kCrossEntropy || t.loss == Loss::kSigmoidBce
+                             : t.loss == Loss::kCrossEntropy || t.loss == Loss::kWeightedCrossEntropy;
+  SAN_CHECK(goes_with, "task.loss = {} does not go with task.kind = {}", enum_name(t.loss),
+            enum_name(t.kind));
+  SAN_CHECK(t.targets.empty() || t.targets.size() == static_cast<size_t>(m.outputs),
             "{} target names for {} outputs", t.targets.size(), m.outputs);
   SAN_CHECK(
       t.classes.empty() || t.kind == TaskKind::kBinary || t.classes.size() == static_cast<size_t>(m.outputs),

@@ -28,7 +28,7 @@ enum class Readout { kSum, kMean, kMax, kNode };
 enum class AddedEdge { kLearned, kRow0 };
 enum class TableInit { kNormal, kXavier };
 enum class TaskKind { kRegression, kBinary, kMulticlass, kNodeClassification };
-enum class RegressionLoss { kL1, kMse };
+enum class Loss { kL1, kMse, kCrossEntropy, kWeightedCrossEntropy, kSigmoidBce };
 
 // The learned positional encoding: a Transformer over eigenpairs, per node or per pair of nodes.
 struct LpeConfig {
@@ -81,7 +81,10 @@ struct ModelConfig {
 // What the outputs mean.
 struct TaskConfig {
   TaskKind kind = TaskKind::kRegression;
-  RegressionLoss loss = RegressionLoss::kL1;
+  // regression: l1 or mse. binary: cross-entropy, or sigmoid-bce: the published program's, whose gradient
+  // dies where the sigmoid rounds to 0 or 1. Classes: cross-entropy, or weighted-cross-entropy (each batch's
+  // rare classes count more, as published for SBM).
+  Loss loss = Loss::kL1;
   std::vector<std::string> targets;  // column names; empty: y0, y1, ...
   std::vector<std::string> classes;  // what the classes are called in the data; empty: 0, 1, ...
   // Regression: label = output * scale + shift, per target; empty = labels as they are.
@@ -121,7 +124,7 @@ EnumNames<Readout> enum_names(Readout);
 EnumNames<AddedEdge> enum_names(AddedEdge);
 EnumNames<TableInit> enum_names(TableInit);
 EnumNames<TaskKind> enum_names(TaskKind);
-EnumNames<RegressionLoss> enum_names(RegressionLoss);
+EnumNames<Loss> enum_names(Loss);
 EnumNames<Laplacian> enum_names(Laplacian);
 EnumNames<EigenvectorNorm> enum_names(EigenvectorNorm);
 
@@ -188,7 +191,8 @@ void visit_spectral_fields(Config& c, Visitor&& field) {
 template <typename Config, typename Visitor>
 void visit_task_fields(Config& c, Visitor&& field) {
   field("kind", c.kind, "regression, binary, multiclass or node-classification");
-  field("loss", c.loss, "regression: l1 or mse");
+  field("loss", c.loss,
+        "l1, mse; cross-entropy, weighted-cross-entropy; sigmoid-bce (published binary loss)");
   field("targets", c.targets, "names of the outputs");
   field("classes", c.classes, "names of the classes");
   field("scale", c.scale, "label = output * scale + shift");

@@ -39,11 +39,15 @@ at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels, bo
 at::Tensor task_loss(const TaskConfig& task, const at::Tensor& outputs, const at::Tensor& labels) {
   SAN_CHECK(labels.defined() && labels.size(0) == outputs.size(0),
             "the batch has no labels for its {} outputs", outputs.size(0));
-  if (task.kind == TaskKind::kMulticlass) return cross_entropy(outputs, labels, false);
-  if (task.kind == TaskKind::kNodeClassification) return cross_entropy(outputs, labels, true);
+  if (task.kind == TaskKind::kMulticlass || task.kind == TaskKind::kNodeClassification) {
+    return cross_entropy(outputs, labels, task.loss == Loss::kWeightedCrossEntropy);
+  }
   SAN_CHECK(labels.size(1) == outputs.size(1), "{} labels for {} outputs", labels.size(1), outputs.size(1));
   const at::Tensor known = ~labels.isnan();
   at::Tensor target = labels.masked_fill(~known, 0.0);
+  if (task.loss == Loss::kSigmoidBce) {
+    return masked_mean(at::binary_cross_entropy(outputs.sigmoid(), target, {}, at::Reduction::None), known);
+  }
   if (task.kind == TaskKind::kBinary) {
     // max(x, 0) - x y + log(1 + exp(-|x|)): the cross-entropy of sigmoid(x) without overflow.
     const at::Tensor losses = outputs.clamp_min(0) - outputs * target + (-outputs.abs()).exp().log1p();
@@ -51,7 +55,7 @@ at::Tensor task_loss(const TaskConfig& task, const at::Tensor& outputs, const at
   }
   if (!task.scale.empty()) target = (target - row_of(task.shift, target)) / row_of(task.scale, target);
   const at::Tensor difference = outputs - target;
-  return masked_mean(task.loss == RegressionLoss::kL1 ? difference.abs() : difference.square(), known);
+  return masked_mean(task.loss == Loss::kL1 ? difference.abs() : difference.square(), known);
 }
 
 at::Tensor task_predictions(const TaskConfig& task, const at::Tensor& outputs) {

@@ -9,10 +9,11 @@ namespace san::nn {
 
 // The training loss, a scalar. `outputs`: what SanModel::forward gives; `labels`: [rows, columns], NaN =
 // missing and ignored. A batch without a single label has loss 0.
-//   regression           L1 or MSE, mean over labelled entries, on standardised labels (label - shift) /
-//   scale binary               sigmoid + binary cross-entropy, mean over labelled entries multiclass
-//   cross-entropy, mean over labelled graphs node-classification  cross-entropy with class weights (V - n_c)
-//   / V over the batch's V labels
+//   l1, mse                 mean over labelled entries, on standardised labels (label - shift) / scale
+//   cross-entropy           of the sigmoid, mean over labelled entries (binary); of the softmax, mean over
+//   labelled rows weighted-cross-entropy  with class weights (V - n_c) / V over the batch's V labels, 0 for
+//   absent classes sigmoid-bce             as cross-entropy, computed from the rounded sigmoid with
+//   logarithms cut at -100, as published
 at::Tensor task_loss(const TaskConfig& task, const at::Tensor& outputs, const at::Tensor& labels);
 
 // Outputs as people read them: label units, or probabilities.
