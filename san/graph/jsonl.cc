@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -65,18 +66,23 @@ struct Number {
   const std::string* text;  // as written, or null
 };
 
-// Nearest float of the text itself: going through the double would round twice.
+// Nearest float of the text as written; false when it is too large. Rounding the double again gives just that
+// except on the exact middle between two floats (the double may only have been rounded to it) and among
+// subnormals; there, and near overflow, the text decides.
 bool to_float(const Number& number, float& out) {
+  constexpr double kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
   if (number.fits) {
     out = static_cast<float>(number.integer);
     return true;
   }
-  if (number.text != nullptr) {
+  const double size = std::abs(number.real);
+  const bool middle = (std::bit_cast<uint64_t>(number.real) & 0x1fffffff) == 0x10000000;
+  if (number.text != nullptr && (middle || size < kLeast || size > kMost) && size != 0) {
     const char* end = number.text->data() + number.text->size();
     if (std::from_chars(number.text->data(), end, out).ec == std::errc()) return true;
+    // Refused: overflow, or underflow, which is not an error here.
   }
-  // Not given by from_chars: too large, or so small that it is a subnormal or zero.
-  if (std::abs(number.real) > std::numeric_limits<float>::max()) return false;
+  if (size > kMost) return false;
   out = static_cast<float>(number.real);
   return true;
 }
@@ -137,7 +143,7 @@ class GraphBuilder {
 
   bool number_float(double value, const std::string& text) {
     // The lexer falls back to a double for integers of more than 64 bits.
-    const bool is_integer = text.find_first_of(".eE") == std::string::npos;
+    const bool is_integer = std::abs(value) > 0x1p62 && text.find_first_of(".eE") == std::string::npos;
     return number({is_integer, false, 0, value, &text});
   }
 
