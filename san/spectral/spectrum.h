@@ -20,7 +20,17 @@ enum class EigenvectorNorm {
   kNode,         // each node's row over the kept vectors has unit L2 norm (the published program)
 };
 
-enum class EigenSolver { kAuto, kDense, kKrylov };
+// Each connected component is solved by itself, so that eigenvalue 0 is exact and its vectors live on one
+// component each; these choose how.
+enum class EigenSolver {
+  kAuto,    // dense below kAutoKrylovNodes nodes or for many pairs, otherwise Krylov
+  kDense,   // O(n^3) time, O(n^2) memory; up to kMaxDenseNodes
+  kKrylov,  // wherever it suits: components of under 100 nodes, or asked for over an eighth of their pairs, are
+            // solved densely all the same, and so are those of up to kMaxDenseNodes where it did not converge
+};
+
+inline constexpr int kAutoKrylovNodes = 400;
+inline constexpr int kMaxDenseNodes = 10000;  // 800 MB per matrix
 
 struct SpectrumOptions {
   int num_pairs = 10;  // how many of the lowest pairs to keep; fewer come back for a graph with fewer nodes
@@ -37,15 +47,17 @@ struct Spectrum {
   std::vector<double>
       vectors;          // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
   double residual = 0;  // largest |L v - lambda v| over the kept pairs (unit vectors)
-  EigenSolver solver = EigenSolver::kDense;  // which one answered
+  EigenSolver solver = EigenSolver::kDense;  // which one answered; kKrylov if it did for any component
 };
 
-// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node". Throw Error
-// for others.
+// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node"; "auto",
+// "dense", "krylov". Throw Error for others.
 Laplacian parse_laplacian(std::string_view name);
 EigenvectorNorm parse_eigenvector_norm(std::string_view name);
+EigenSolver parse_eigen_solver(std::string_view name);
 std::string_view name_of(Laplacian laplacian);
 std::string_view name_of(EigenvectorNorm norm);
+std::string_view name_of(EigenSolver solver);
 
 // The adjacency is the simple undirected one: a_ij = 1 if (i,j) or (j,i) is listed, however often; a self
 // loop counts 1 on the diagonal and in the degree.
