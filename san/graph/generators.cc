@@ -375,6 +375,8 @@ class GeometricSkips {
 Graph make_random_graph(int nodes, double p, uint64_t seed) {
   check_nodes(nodes);
   SAN_CHECK(p >= 0 && p <= 1, "asked for a random graph with edge probability {}", p);
+  // The expected number first: a hopeless request must not fill the memory before it fails.
+  check_pairs(static_cast<int64_t>(p * (0.5 * nodes * (nodes - 1.0))));
   Random random = stream_for(seed, kRandomGraph);
   const GeometricSkips skips(p);
   std::vector<Edge> pairs;

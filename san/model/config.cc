@@ -128,7 +128,7 @@ void validate(const ModelDescription& description) {
                              : t.loss == Loss::kCrossEntropy || t.loss == Loss::kWeightedCrossEntropy;
   SAN_CHECK(goes_with, "task.loss = {} does not go with task.kind = {}", enum_name(t.loss),
             enum_name(t.kind));
-  SAN_CHECK(t.targets.empty() || t.targets.size() == static_cast<size_t>(m.outputs),
+  SAN_CHECK(t.targets.empty() || classes || t.targets.size() == static_cast<size_t>(m.outputs),
             "{} target names for {} outputs", t.targets.size(), m.outputs);
   SAN_CHECK(
       t.classes.empty() || t.kind == TaskKind::kBinary || t.classes.size() == static_cast<size_t>(m.outputs),
