@@ -23,7 +23,8 @@ using Operator = std::function<void(const double*, double*)>;
 
 VectorXd random_vector(Index n, uint64_t stream) {
   VectorXd x(n);
-  for (Index i = 0; i < n; ++i) x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
+  for (Index i = 0; i < n; ++i)
+    x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
   return x;
 }
 
@@ -40,14 +41,14 @@ void make_orthogonal(const Basis& basis, VectorXd& x) {
 
 struct LanczosRun {
   bool converged = false;
-  VectorXd values;    // [keep] largest first
-  MatrixXd vectors;   // [n, keep]
+  VectorXd values;   // [keep] largest first
+  MatrixXd vectors;  // [n, keep]
 };
 
 // The `wanted` largest pairs of the symmetric operator among vectors orthogonal to `found`; `keep` >= wanted
 // Ritz pairs come back, converged or not. Converged: |B x - theta x| <= tolerance |theta| for the wanted.
-LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep, int space,
-                   double tolerance, int restarts, uint64_t stream) {
+LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep,
+                   int space, double tolerance, int restarts, uint64_t stream) {
   const Index n = start.size();
   MatrixXd basis(n, space + 1);
   MatrixXd projected = MatrixXd::Zero(space, space);
@@ -136,7 +137,8 @@ class ShiftInvert {
   using Permutation = Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int>;
 
   // Decides from the pattern alone, before any number is stored.
-  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian, const KrylovOptions& options) {
+  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian,
+                                           const KrylovOptions& options) {
     constexpr size_t kEntryBytes = sizeof(double) + sizeof(int);
     const auto entries = static_cast<double>(laplacian.neighbours.size());
     // Leaves room for K itself and its permuted copy.
@@ -166,9 +168,8 @@ class ShiftInvert {
  private:
   explicit ShiftInvert(const ComponentLaplacian& laplacian) : n_(laplacian.size) {
     Sparse original(n_, n_);
-    original.reserve(Eigen::VectorXi::NullaryExpr(n_, [&](Index i) {
-      return static_cast<int>(laplacian.offsets[i + 1] - laplacian.offsets[i]) + 1;
-    }));
+    original.reserve(Eigen::VectorXi::NullaryExpr(
+        n_, [&](Index i) { return static_cast<int>(laplacian.offsets[i + 1] - laplacian.offsets[i]) + 1; }));
     for (int i = 0; i < n_; ++i) {
       const auto begin = laplacian.offsets[i], end = laplacian.offsets[i + 1];
       original.insert(i, i) = static_cast<double>(end - begin);
@@ -224,8 +225,8 @@ class Filter {
  public:
   Filter(const ComponentLaplacian& laplacian, double cut, double high)
       : laplacian_(laplacian), centre_((cut + high) / 2), half_((high - cut) / 2) {
-    // At 0 the polynomial is cosh(degree * reach), about. e^7 / 2 = 548 there: enough to separate, not so much
-    // that the lowest pairs drown the rounding of the others.
+    // At 0 the polynomial is cosh(degree * reach), about. e^7 / 2 = 548 there: enough to separate, not so
+    // much that the lowest pairs drown the rounding of the others.
     const double reach = std::acosh(centre_ / half_);
     degree_ = static_cast<int>(std::clamp(7 / reach, 2.0, 2000.0));
   }
@@ -296,7 +297,8 @@ class Solver {
     return all;
   }
 
-  // The best pairs within the space of `x`'s columns, into values_ and vectors_. False when they are dependent.
+  // The best pairs within the space of `x`'s columns, into values_ and vectors_. False when they are
+  // dependent.
   bool rayleigh_ritz(MatrixXd x) {
     for (Index j = 0; j < x.cols(); ++j) {
       VectorXd column = x.col(j);

@@ -24,8 +24,8 @@ TEST(AuthorsImport, MapsNames) {
       {"linear_A.weight", "lpe.input.weight"},
   };
   for (const auto& [theirs, ours] : names) EXPECT_EQ(authors_tensor_name(theirs), ours);
-  for (const char* unknown : {"", "layers.", "layers.x.O_h.bias", "layers.0", "PE_Transformer.norm.weight", "gamma",
-                              "embedding_h.atom_embedding_list.8.bias"}) {
+  for (const char* unknown : {"", "layers.", "layers.x.O_h.bias", "layers.0", "PE_Transformer.norm.weight",
+                              "gamma", "embedding_h.atom_embedding_list.8.bias"}) {
     EXPECT_FALSE(authors_tensor_name(unknown)) << unknown;
   }
 }
@@ -55,7 +55,8 @@ TEST(AuthorsImport, SaysWhatDoesNotFit) {
       {with("\"GT_n_heads\": 8", "\"GT_n_heads\": 5"), "does not divide"},
       {with("\"LPE\": \"node\"", "\"LPE\": \"edge\""), "has shape"},
       {with("\"full_graph\": true", "\"full_graph\": 1"), "net_params.full_graph must be true or false"},
-      {with("\"num_atom_type\": 28", "\"num_atom_type\": 27"), "net_params.num_atom_type is 27, but the weights have 28"},
+      {with("\"num_atom_type\": 28", "\"num_atom_type\": 27"),
+       "net_params.num_atom_type is 27, but the weights have 28"},
   };
   for (const auto& [text, what] : cases) {
     const std::string message = error_of([&, &text = text] { import_authors_model(text, state, "here"); });
@@ -64,7 +65,8 @@ TEST(AuthorsImport, SaysWhatDoesNotFit) {
   }
   TensorFile more = state;
   more.tensors["surprise"] = make_tensor({1}, {0.0F});
-  EXPECT_NE(error_of([&] { import_authors_model(json, more, "here"); }).find("unknown tensor 'surprise'"), std::string::npos);
+  EXPECT_NE(error_of([&] { import_authors_model(json, more, "here"); }).find("unknown tensor 'surprise'"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ int64_t count_of(const Published& p) {
 TEST(ModelConfig, CountsThePublishedParameters) {
   constexpr auto node = LpeKind::kNode, none = LpeKind::kNone;
   constexpr auto full = AttentionKind::kFull, sparse = AttentionKind::kSparse;
-  // The MolHIV net with node LPE carries `embedding_e_fake` (1 x d), which it never uses and we do not have: - d.
+  // The MolHIV net with node LPE carries `embedding_e_fake` (1 x d), which it never uses and we do not have:
+  // - d.
   const Published all[] = {
       {"ZINC", {28}, {4}, node, 2, 8, 4, full, 10, 56, 8, 1, 454753},
       {"PATTERN", {3}, {2}, node, 3, 16, 4, full, 4, 80, 10, 2, 520518},
@@ -83,23 +84,33 @@ TEST(ModelConfig, SaysWhatIsWrong) {
       {"model.gamma = -1", [](auto& d) { d.model.gamma = -1; }},
       {"model.gamma = nan", [](auto& d) { d.model.gamma = std::nan(""); }},
       {"model.dropout = 1", [](auto& d) { d.model.dropout = 1; }},
-      {"model.node_tables = 0", [](auto& d) { d.model.node_tables = {3, 0}; }},
+      {"model.node_tables = 0",
+       [](auto& d) {
+         d.model.node_tables = {3, 0};
+       }},
       {"a model needs a categorical column", [](auto& d) { d.model.node_tables = {}; }},
-      {"row0 needs categorical edge features", [](auto& d) {
+      {"row0 needs categorical edge features",
+       [](auto& d) {
          d.model.added_edge = AddedEdge::kRow0;
          d.model.edge_values = 2;
        }},
-      {"the width before the head is 2", [](auto& d) {
+      {"the width before the head is 2",
+       [](auto& d) {
          d.model.out_dim = 2;
          d.model.heads = 2;
        }},
-      {"task node-classification does not go with", [](auto& d) { d.task.kind = TaskKind::kNodeClassification; }},
+      {"task node-classification does not go with",
+       [](auto& d) { d.task.kind = TaskKind::kNodeClassification; }},
       {"task.loss = l1 does not go with", [](auto& d) { d.task.kind = TaskKind::kBinary; }},
-      {"3 target names for 1 outputs", [](auto& d) { d.task.targets = {"a", "b", "c"}; }},
+      {"3 target names for 1 outputs",
+       [](auto& d) {
+         d.task.targets = {"a", "b", "c"};
+       }},
       {"task.scale and task.shift", [](auto& d) { d.task.scale = {1.0}; }},
       {"spectral.num_pairs = 0", [](auto& d) { d.input.spectral.num_pairs = 0; }},
       {"featuriser = 'x'", [](auto& d) { d.input.featuriser = "x"; }},
-      {"parameters; at most", [](auto& d) {
+      {"parameters; at most",
+       [](auto& d) {
          d.model.hidden_dim = 1 << 16;
          d.model.layers = 1000;
        }},
@@ -166,7 +177,8 @@ StoredModel stored_zeros() {
   StoredModel model;
   model.description = valid();
   for (const TensorSpec& spec : tensor_specs(model.description.model)) {
-    model.weights.tensors[spec.name] = make_tensor(spec.shape, std::vector<float>(static_cast<size_t>(spec.count()), 0.5F));
+    model.weights.tensors[spec.name] =
+        make_tensor(spec.shape, std::vector<float>(static_cast<size_t>(spec.count()), 0.5F));
   }
   return model;
 }
@@ -181,12 +193,15 @@ TEST(ModelFolder, RefusesWeightsThatAreNotTheModels) {
   const Case cases[] = {
       {"the tensor 'head.0.bias' is missing", [](auto& f) { f.tensors.erase("head.0.bias"); }},
       {"unknown tensor 'head.9.bias'", [](auto& f) { f.tensors["head.9.bias"] = make_tensor({1}, {0.0F}); }},
-      {"has shape [1]; the configuration calls for [28]", [](auto& f) { f.tensors["head.0.bias"] = make_tensor({1}, {0.0F}); }},
+      {"has shape [1]; the configuration calls for [28]",
+       [](auto& f) { f.tensors["head.0.bias"] = make_tensor({1}, {0.0F}); }},
       {"is not of type F32", [](auto& f) { f.tensors["head.0.bias"].dtype = DType::kF64; }},
       {"not finite",
        [](auto& f) { f.tensors["head.0.bias"] = make_tensor({28}, std::vector<float>(28, std::nanf(""))); }},
       {"negative variance",
-       [](auto& f) { f.tensors["layers.0.batch_norm1.running_var"] = make_tensor({56}, std::vector<float>(56, -1.0F)); }},
+       [](auto& f) {
+         f.tensors["layers.0.batch_norm1.running_var"] = make_tensor({56}, std::vector<float>(56, -1.0F));
+       }},
   };
   for (const Case& c : cases) {
     TensorFile weights = good.weights;
@@ -198,13 +213,15 @@ TEST(ModelFolder, RefusesWeightsThatAreNotTheModels) {
 
 TEST(ModelFolder, NamesTheFileThatIsMissing) {
   testing::TemporaryFolder folder;
-  EXPECT_NE(error_of([&] { read_model(folder.path() / "none"); }).find("not a model folder"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_model(folder.path() / "none"); }).find("not a model folder"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { read_model(folder.path()); }).find("config.json: cannot open"), std::string::npos);
   const StoredModel model = stored_zeros();
   write_model(folder.path() / "m", model);
   EXPECT_EQ(read_model(folder.path() / "m").weights.tensors.size(), model.weights.tensors.size());
   std::filesystem::remove(folder.path() / "m/model.safetensors");
-  EXPECT_NE(error_of([&] { read_model(folder.path() / "m"); }).find("model.safetensors: cannot open"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_model(folder.path() / "m"); }).find("model.safetensors: cannot open"),
+            std::string::npos);
 }
 
 TEST(CheckGraph, NamesTheNodeAndTheColumnTheModelDoesNotKnow) {
@@ -218,11 +235,13 @@ TEST(CheckGraph, NamesTheNodeAndTheColumnTheModelDoesNotKnow) {
   EXPECT_EQ(error_of([&] { check_graph(config, graph, "f:3"); }),
             "f:3: graph 'g': node 1 has category 2 in feature column 1; the model knows 0..1");
   graph.node_features = {};
-  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("the model was made for 2 and 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("the model was made for 2 and 0"),
+            std::string::npos);
   config.node_tables = {1};
   EXPECT_NO_THROW(check_graph(config, graph, ""));
   config.edge_tables = {1};  // absent edge features are category 1
-  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("no edge features (category 1)"), std::string::npos);
+  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("no edge features (category 1)"),
+            std::string::npos);
 }
 
 }  // namespace
