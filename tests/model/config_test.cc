@@ -43,19 +43,25 @@ TEST(ModelConfig, CountsThePublishedParameters) {
   constexpr auto full = AttentionKind::kFull, sparse = AttentionKind::kSparse;
   // The MolHIV net with node LPE carries `embedding_e_fake` (1 x d), which it never uses and we do not have:
   // - d.
+  // ZINC's bond table has 5 rows with full attention and 4 without.
   const Published all[] = {
-      {"ZINC", {28}, {4}, node, 2, 8, 4, full, 10, 56, 8, 1, 454753},
+      {"ZINC", {28}, {5}, node, 2, 8, 4, full, 10, 56, 8, 1, 454753},
       {"PATTERN", {3}, {2}, node, 3, 16, 4, full, 4, 80, 10, 2, 520518},
       {"CLUSTER", {7}, {2}, node, 1, 16, 4, full, 16, 48, 8, 6, 519186},
       {"MolHIV", kAtoms, kBonds, node, 3, 16, 4, full, 10, 64, 4, 1, 714769 - 64},
-      {"ZINC full-node", {28}, {4}, node, 3, 16, 4, full, 6, 64, 8, 1, 508577},
-      {"ZINC full-none", {28}, {4}, none, 3, 16, 4, full, 6, 80, 8, 1, 471361},
+      {"ZINC full-node", {28}, {5}, node, 3, 16, 4, full, 6, 64, 8, 1, 508577},
+      {"ZINC full-none", {28}, {5}, none, 3, 16, 4, full, 6, 80, 8, 1, 471361},
       {"ZINC sparse-node", {28}, {4}, node, 3, 16, 4, sparse, 6, 72, 8, 1, 494865},
       {"ZINC sparse-none", {28}, {4}, none, 3, 16, 4, sparse, 6, 96, 8, 1, 511201},
       {"PATTERN full-node", {3}, {2}, node, 3, 16, 4, full, 6, 64, 8, 2, 507202},
       {"PATTERN full-none", {3}, {2}, none, 3, 16, 4, full, 6, 80, 8, 2, 469142},
       {"PATTERN sparse-node", {3}, {2}, node, 3, 16, 4, sparse, 6, 72, 8, 2, 493340},
       {"PATTERN sparse-none", {3}, {2}, none, 3, 16, 4, sparse, 6, 96, 8, 2, 508634},
+      {"MolHIV full-node", kAtoms, kBonds, node, 2, 16, 4, full, 6, 72, 4, 1, 528265 - 72},
+      {"MolHIV full-none", kAtoms, kBonds, none, 2, 16, 4, full, 6, 80, 4, 1, 483601},
+      {"MolHIV sparse-node", kAtoms, kBonds, node, 2, 16, 4, sparse, 6, 80, 4, 1, 503265 - 80},
+      {"MolHIV sparse-none", kAtoms, kBonds, none, 2, 16, 4, sparse, 6, 96, 4, 1, 525985},
+      {"MolPCBA", kAtoms, kBonds, node, 3, 16, 4, full, 5, 304, 4, 128, 5885044},
       {"CLUSTER full-none", {7}, {2}, none, 1, 16, 4, full, 16, 48, 8, 6, 450498},
       {"CLUSTER sparse-node", {7}, {2}, node, 1, 16, 4, sparse, 16, 56, 8, 6, 530036},
       {"CLUSTER sparse-none", {7}, {2}, none, 1, 16, 4, sparse, 16, 56, 8, 6, 461348},
