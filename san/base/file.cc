@@ -116,8 +116,8 @@ struct LineReader::Impl {
       }
       if (member_ended) {
         // gzip files may be several members end to end; anything else after a member is damage.
-        SAN_CHECK(static_cast<unsigned char>(input[begin]) == 0x1f,
-                  "{}: garbage after the end of the gzip data", where());
+        SAN_CHECK(static_cast<unsigned char>(input[begin]) == 0x1f, "{}: garbage after the end of the gzip data",
+                  where());
         inflateReset(&stream);
         member_ended = false;
       }
@@ -319,8 +319,7 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
     SAN_CHECK(got >= 0, "{}: cannot read: {}", path.string(), system_reason());
     if (got == 0) return contents;
     contents.append(chunk.data(), static_cast<size_t>(got));
-    SAN_CHECK(contents.size() <= max_bytes, "{}: larger than the {} bytes allowed here", path.string(),
-              max_bytes);
+    SAN_CHECK(contents.size() <= max_bytes, "{}: larger than the {} bytes allowed here", path.string(), max_bytes);
   }
 }
 

@@ -72,8 +72,7 @@ class Predicting {
         continue;
       }
       const int64_t nodes = graph.num_nodes;
-      const int64_t cost =
-          stored_.description.model.full() ? nodes * nodes : static_cast<int64_t>(graph.edges.size());
+      const int64_t cost = stored_.description.model.full() ? nodes * nodes : static_cast<int64_t>(graph.edges.size());
       if (!graphs.empty() &&
           (static_cast<int>(graphs.size()) >= options_.batch_size || pairs + cost > kPairsPerBatch)) {
         predict(graphs);
@@ -86,8 +85,7 @@ class Predicting {
     if (!graphs.empty()) predict(graphs);
     writer_.commit();
     if (skipped_ > 0) {
-      fmt::print(stderr, "san: {} of {} graphs could not be read and have no prediction\n", skipped_,
-                 skipped_ + done_);
+      fmt::print(stderr, "san: {} of {} graphs could not be read and have no prediction\n", skipped_, skipped_ + done_);
       return kFailed;
     }
     return kDone;
@@ -105,16 +103,14 @@ class Predicting {
     if (description.model.lpe.kind != LpeKind::kNone) {
       parallel_for(static_cast<int64_t>(graphs.size()), options_.threads, [&](int64_t i) {
         Graph& graph = graphs[static_cast<size_t>(i)];
-        if (!graph.eigenpairs)
-          graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, description.input.spectral));
+        if (!graph.eigenpairs) graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, description.input.spectral));
       });
     }
     std::vector<const Graph*> pointers;
     for (const Graph& graph : graphs) pointers.push_back(&graph);
     const Batch batch = make_batch(pointers, description.input.spectral.num_pairs);
     const at::NoGradGuard no_grad;
-    at::Tensor outputs =
-        model_.forward(nn::to_tensors(batch, description.model, model_.dtype(), model_.device()), {});
+    at::Tensor outputs = model_.forward(nn::to_tensors(batch, description.model, model_.dtype(), model_.device()), {});
     if (!options_.raw) outputs = nn::task_predictions(description.task, outputs);
     outputs = outputs.to(at::kDouble).contiguous();
     const double* values = outputs.data_ptr<double>();

@@ -27,8 +27,7 @@ void append(Features& all, const Features& features, size_t rows, int32_t absent
 }
 
 void check_columns(const char* what, const Columns& first, const Columns& here, const Graph& graph) {
-  SAN_CHECK(first == here,
-            "graph '{}' has {} categorical and {} real-valued {} feature columns, others have {} and {}",
+  SAN_CHECK(first == here, "graph '{}' has {} categorical and {} real-valued {} feature columns, others have {} and {}",
             printable(graph.id), here.categories, here.values, what, first.categories, first.values);
 }
 
@@ -50,8 +49,7 @@ Batch make_batch(std::span<const Graph* const> graphs, int max_pairs) {
     batch.node_offsets.push_back(static_cast<int32_t>(nodes));
     batch.edge_offsets.push_back(batch.num_edges);
     if (with_edges == nullptr && !graph->edges.empty()) with_edges = graph;
-    if (graph->eigenpairs)
-      batch.max_pairs = std::max(batch.max_pairs, std::min(graph->eigenpairs->count, max_pairs));
+    if (graph->eigenpairs) batch.max_pairs = std::max(batch.max_pairs, std::min(graph->eigenpairs->count, max_pairs));
     labelled = labelled && (!graph->graph_labels.empty() || !graph->node_labels.empty());
   }
   batch.num_nodes = static_cast<int32_t>(nodes);
@@ -99,10 +97,8 @@ Batch make_batch(std::span<const Graph* const> graphs, int max_pairs) {
     batch.num_pairs.push_back(count);
     if (labelled) {
       const auto& labels = batch.node_labels ? graph.node_labels : graph.graph_labels;
-      SAN_CHECK(
-          batch.node_labels ? !labels.empty() : labels.size() == static_cast<size_t>(batch.label_columns),
-          "graph '{}' has {} labels, others have {}", printable(graph.id), labels.size(),
-          batch.label_columns);
+      SAN_CHECK(batch.node_labels ? !labels.empty() : labels.size() == static_cast<size_t>(batch.label_columns),
+                "graph '{}' has {} labels, others have {}", printable(graph.id), labels.size(), batch.label_columns);
       batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
     }
   }

@@ -13,15 +13,7 @@ namespace san {
 namespace {
 
 // Streams of random numbers: what is drawn in the upper bits, for which one of them in the lower.
-enum Purpose : uint64_t {
-  kPatternPlan = 1,
-  kPatternGraph,
-  kClusterGraph,
-  kCslGraph,
-  kRandomGraph,
-  kTree,
-  kRegular
-};
+enum Purpose : uint64_t { kPatternPlan = 1, kPatternGraph, kClusterGraph, kCslGraph, kRandomGraph, kTree, kRegular };
 
 Random stream_for(uint64_t seed, Purpose purpose, int64_t index = 0) {
   return Random(seed, (static_cast<uint64_t>(purpose) << 48) + static_cast<uint64_t>(index));
@@ -57,13 +49,12 @@ Graph undirected(int64_t nodes, const std::vector<Edge>& pairs) {
 }
 
 void check_nodes(int64_t nodes, int64_t least = 1) {
-  SAN_CHECK(nodes >= least && nodes <= kMaxNodes, "asked for a graph of {} nodes; this kind has {}..{}",
-            nodes, least, kMaxNodes);
+  SAN_CHECK(nodes >= least && nodes <= kMaxNodes, "asked for a graph of {} nodes; this kind has {}..{}", nodes, least,
+            kMaxNodes);
 }
 
 void check_pairs(int64_t pairs) {
-  SAN_CHECK(2 * pairs <= kMaxEdges, "asked for a graph of {} edges; at most {} are allowed", 2 * pairs,
-            kMaxEdges);
+  SAN_CHECK(2 * pairs <= kMaxEdges, "asked for a graph of {} edges; at most {} are allowed", 2 * pairs, kMaxEdges);
 }
 
 // --- stochastic block models
@@ -78,9 +69,8 @@ struct Communities {
 Communities draw_communities(int count, Random& random) {
   Communities communities;
   for (int c = 0; c < count; ++c) {
-    communities.of_node.insert(
-        communities.of_node.end(),
-        static_cast<size_t>(random.range(kSmallestCommunity, kLargestCommunityPlusOne)), c);
+    communities.of_node.insert(communities.of_node.end(),
+                               static_cast<size_t>(random.range(kSmallestCommunity, kLargestCommunityPlusOne)), c);
   }
   return communities;
 }
@@ -89,8 +79,7 @@ void add_block_model(const Communities& communities, double inside, double betwe
                      std::vector<Edge>& pairs) {
   for (int32_t i = 0; i < communities.nodes(); ++i) {
     for (int32_t j = i + 1; j < communities.nodes(); ++j) {
-      const bool same =
-          communities.of_node[static_cast<size_t>(i)] == communities.of_node[static_cast<size_t>(j)];
+      const bool same = communities.of_node[static_cast<size_t>(i)] == communities.of_node[static_cast<size_t>(j)];
       if (random.chance(same ? inside : between)) pairs.push_back({i, j});
     }
   }
@@ -133,8 +122,8 @@ Place place_of(int64_t index, int train, int valid, int test) {
 }
 
 int64_t checked_count(int train, int valid, int test) {
-  SAN_CHECK(train >= 0 && valid >= 0 && test >= 0, "the numbers of graphs {}, {}, {} must not be negative",
-            train, valid, test);
+  SAN_CHECK(train >= 0 && valid >= 0 && test >= 0, "the numbers of graphs {}, {}, {} must not be negative", train,
+            valid, test);
   return int64_t{train} + valid + test;
 }
 
@@ -148,8 +137,7 @@ int64_t pattern_count(const PatternOptions& options) {
   const int64_t count = checked_count(options.train, options.valid, options.test);
   SAN_CHECK(options.patterns >= 1, "a PATTERN data set needs at least one pattern, not {}", options.patterns);
   for (const int size : {options.train, options.valid, options.test}) {
-    SAN_CHECK(size % options.patterns == 0, "{} graphs do not divide evenly among {} patterns", size,
-              options.patterns);
+    SAN_CHECK(size % options.patterns == 0, "{} graphs do not divide evenly among {} patterns", size, options.patterns);
   }
   return count;
 }
@@ -314,14 +302,13 @@ Graph disjoint_union(const std::vector<Graph>& graphs) {
     to.values.insert(to.values.end(), from.values.begin(), from.values.end());
   };
   const auto columns = [](const Graph& g) {
-    return std::array{g.node_features.category_columns, g.node_features.value_columns,
-                      g.edge_features.category_columns, g.edge_features.value_columns};
+    return std::array{g.node_features.category_columns, g.node_features.value_columns, g.edge_features.category_columns,
+                      g.edge_features.value_columns};
   };
   all.edges.reserve(static_cast<size_t>(edges));
   for (const Graph& graph : graphs) {
     SAN_CHECK(columns(graph) == columns(graphs[0]), "graphs with different feature columns cannot be united");
-    for (const Edge e : graph.edges)
-      all.edges.push_back({all.num_nodes + e.source, all.num_nodes + e.target});
+    for (const Edge e : graph.edges) all.edges.push_back({all.num_nodes + e.source, all.num_nodes + e.target});
     append(all.node_features, graph.node_features);
     append(all.edge_features, graph.edge_features);
     if (node_labels) {

@@ -14,8 +14,8 @@ bool same_labels(const std::vector<double>& a, const std::vector<double>& b) {
 void validate_features(const Features& features, int64_t rows, const char* what, const std::string& prefix) {
   SAN_CHECK(features.category_columns >= 0 && features.category_columns <= kMaxFeatureColumns &&
                 features.value_columns >= 0 && features.value_columns <= kMaxFeatureColumns,
-            "{}{} features have {} + {} columns; at most {} are allowed", prefix, what,
-            features.category_columns, features.value_columns, kMaxFeatureColumns);
+            "{}{} features have {} + {} columns; at most {} are allowed", prefix, what, features.category_columns,
+            features.value_columns, kMaxFeatureColumns);
   SAN_CHECK(static_cast<int64_t>(features.categories.size()) == rows * features.category_columns &&
                 static_cast<int64_t>(features.values.size()) == rows * features.value_columns,
             "{}{} features do not have one row for each of the {} {}s", prefix, what, rows, what);
@@ -47,12 +47,12 @@ void validate(const Graph& graph, const std::string& where) {
   SAN_CHECK(graph.num_nodes >= 1, "{}a graph needs at least one node", prefix);
   SAN_CHECK(graph.num_nodes <= kMaxNodes, "{}{} nodes are more than the {} allowed", prefix, graph.num_nodes,
             kMaxNodes);
-  SAN_CHECK(static_cast<int64_t>(graph.edges.size()) <= kMaxEdges, "{}{} edges are more than the {} allowed",
-            prefix, graph.edges.size(), kMaxEdges);
+  SAN_CHECK(static_cast<int64_t>(graph.edges.size()) <= kMaxEdges, "{}{} edges are more than the {} allowed", prefix,
+            graph.edges.size(), kMaxEdges);
   for (size_t i = 0; i < graph.edges.size(); ++i) {
     for (const int32_t node : {graph.edges[i].source, graph.edges[i].target}) {
-      SAN_CHECK(node >= 0 && node < graph.num_nodes, "{}edge {} names node {}, but the graph has nodes 0..{}",
-                prefix, i, node, graph.num_nodes - 1);
+      SAN_CHECK(node >= 0 && node < graph.num_nodes, "{}edge {} names node {}, but the graph has nodes 0..{}", prefix,
+                i, node, graph.num_nodes - 1);
     }
   }
   validate_features(graph.node_features, graph.num_nodes, "node", prefix);
@@ -69,8 +69,7 @@ void validate(const Graph& graph, const std::string& where) {
     SAN_CHECK(pairs.count >= 0 && pairs.values.size() == static_cast<size_t>(pairs.count),
               "{}{} eigenvalues for {} pairs", prefix, pairs.values.size(), pairs.count);
     SAN_CHECK(pairs.vectors.size() == static_cast<size_t>(pairs.count) * graph.num_nodes,
-              "{}eigenvectors need {} rows (nodes) of {} columns (pairs)", prefix, graph.num_nodes,
-              pairs.count);
+              "{}eigenvectors need {} rows (nodes) of {} columns (pairs)", prefix, graph.num_nodes, pairs.count);
     for (const auto* numbers : {&pairs.values, &pairs.vectors}) {
       for (const float x : *numbers)
         SAN_CHECK(std::isfinite(x), "{}an eigenpair has a number that is not finite", prefix);

@@ -38,9 +38,8 @@ struct Features {
 // that of the published program, which solves in double and then rounds.
 struct Eigenpairs {
   int count = 0;
-  std::vector<float> values;  // [count], ascending
-  std::vector<float>
-      vectors;  // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
+  std::vector<float> values;   // [count], ascending
+  std::vector<float> vectors;  // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
 
   bool operator==(const Eigenpairs&) const = default;
 };
@@ -51,11 +50,9 @@ struct Graph {
   std::string id;     // what predictions are labelled with; may be empty
   std::string split;  // "train", "valid", "test", ... or empty
   int32_t num_nodes = 0;
-  std::vector<Edge>
-      edges;               // repeated edges and self loops are allowed; each counts as a real edge of its own
-  Features node_features;  // rows = num_nodes; empty: every node is of category 0
-  Features
-      edge_features;  // rows = edges.size(); empty: every edge is of category 1 (0 is left to added pairs)
+  std::vector<Edge> edges;  // repeated edges and self loops are allowed; each counts as a real edge of its own
+  Features node_features;   // rows = num_nodes; empty: every node is of category 0
+  Features edge_features;   // rows = edges.size(); empty: every edge is of category 1 (0 is left to added pairs)
 
   // Labels: either graph_labels (one per task) or node_labels (one per node), or neither. NaN = missing.
   std::vector<double> graph_labels;

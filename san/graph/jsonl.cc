@@ -132,9 +132,7 @@ class GraphBuilder {
     return true;
   }
 
-  bool number_integer(int64_t value) {
-    return number({true, true, value, static_cast<double>(value), nullptr});
-  }
+  bool number_integer(int64_t value) { return number({true, true, value, static_cast<double>(value), nullptr}); }
 
   bool number_unsigned(uint64_t value) {
     const bool fits = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
@@ -172,8 +170,7 @@ class GraphBuilder {
   }
 
   bool key(std::string& name) {
-    const auto rule =
-        std::find_if(kRules.begin(), kRules.end(), [&](const FieldRule& r) { return r.name == name; });
+    const auto rule = std::find_if(kRules.begin(), kRules.end(), [&](const FieldRule& r) { return r.name == name; });
     if (rule == kRules.end()) bad("unknown key '{}'", printable(name));
     field_ = static_cast<Field>(rule - kRules.begin());
     if (has(field_)) bad("the key '{}' is there twice", rule->name);
@@ -219,8 +216,7 @@ class GraphBuilder {
     // "[json.exception.parse_error.101] parse error at line 1, column 7: what": we have our own place.
     std::string_view what = error.what();
     if (const size_t cut = what.find("] "); cut != std::string_view::npos) what.remove_prefix(cut + 2);
-    if (const size_t cut = what.find(": ");
-        what.starts_with("parse error") && cut != std::string_view::npos) {
+    if (const size_t cut = what.find(": "); what.starts_with("parse error") && cut != std::string_view::npos) {
       what.remove_prefix(cut + 2);
     }
     bad("not valid JSON at byte {}: {}", position, printable(what, 160));
@@ -395,8 +391,7 @@ class GraphBuilder {
       matrix.columns = row_length_;
     }
     if (row_length_ != matrix.columns) {
-      bad("row {} of {} has {} numbers, those before it have {}", matrix.rows, name(), row_length_,
-          matrix.columns);
+      bad("row {} of {} has {} numbers, those before it have {}", matrix.rows, name(), row_length_, matrix.columns);
     }
     ++matrix.rows;
   }
@@ -466,8 +461,7 @@ class GraphBuilder {
       const Edge edge = listed[i];
       for (int direction = 0; direction < (edge.source == edge.target ? 1 : 2); ++direction) {
         graph_.edges.push_back(direction == 0 ? edge : Edge{edge.target, edge.source});
-        const auto categories =
-            features.categories.begin() + static_cast<int64_t>(i) * features.category_columns;
+        const auto categories = features.categories.begin() + static_cast<int64_t>(i) * features.category_columns;
         const auto values = features.values.begin() + static_cast<int64_t>(i) * features.value_columns;
         both.categories.insert(both.categories.end(), categories, categories + features.category_columns);
         both.values.insert(both.values.end(), values, values + features.value_columns);
@@ -671,8 +665,7 @@ class GraphFormatter {
       rows(features.categories.data(), count, features.category_columns);
     }
     if (features.value_columns > 0) {
-      fmt::format_to(std::back_inserter(out_), ",\"{}_{}\":", what,
-                     features.category_columns > 0 ? "attr" : "feat");
+      fmt::format_to(std::back_inserter(out_), ",\"{}_{}\":", what, features.category_columns > 0 ? "attr" : "feat");
       rows(features.values.data(), count, features.value_columns);
     }
   }

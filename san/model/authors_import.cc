@@ -75,8 +75,8 @@ std::optional<std::string> take_index(std::string_view& text) {
   return index;
 }
 
-std::optional<std::string> replace_prefix(
-    std::string_view name, std::initializer_list<std::pair<std::string_view, std::string_view>> table) {
+std::optional<std::string> replace_prefix(std::string_view name,
+                                          std::initializer_list<std::pair<std::string_view, std::string_view>> table) {
   for (const auto& [from, to] : table) {
     if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
   }
@@ -105,15 +105,14 @@ std::vector<int> table_rows(const TensorFile& weights, const std::string& prefix
 
 int64_t extent(const TensorFile& weights, const std::string& name) {
   const auto found = weights.tensors.find(name);
-  SAN_CHECK(found != weights.tensors.end() && !found->second.shape.empty(), "the tensor for '{}' is missing",
-            name);
+  SAN_CHECK(found != weights.tensors.end() && !found->second.shape.empty(), "the tensor for '{}' is missing", name);
   return found->second.shape[0];
 }
 
 void check_stated(const Params& params, const char* key, int64_t actual) {
   if (params.has(key)) {
-    SAN_CHECK(params.integer(key) == actual, "net_params.{} is {}, but the weights have {}", key,
-              params.integer(key), actual);
+    SAN_CHECK(params.integer(key) == actual, "net_params.{} is {}, but the weights have {}", key, params.integer(key),
+              actual);
   }
 }
 
@@ -122,8 +121,7 @@ StoredModel import_checked(std::string_view json, const TensorFile& state) {
     SAN_CHECK(depth <= 32, "nested too deeply");
     return true;
   });
-  SAN_CHECK(root.is_object() && root.contains("dataset") && root["dataset"].is_string(),
-            "'dataset' is missing");
+  SAN_CHECK(root.is_object() && root.contains("dataset") && root["dataset"].is_string(), "'dataset' is missing");
   SAN_CHECK(root.contains("net_params") && root["net_params"].is_object(), "'net_params' is missing");
   const Net net = net_of(root["dataset"].get<std::string>());
   const Params params(root["net_params"]);
@@ -187,9 +185,7 @@ StoredModel import_checked(std::string_view json, const TensorFile& state) {
 
   stored.description.input.featuriser = ogb ? "ogb" : net == Net::kZinc ? "zinc" : "none";
   stored.description.input.spectral.norm = EigenvectorNorm::kNode;
-  stored.description.task.kind = sbm   ? TaskKind::kNodeClassification
-                                 : ogb ? TaskKind::kBinary
-                                       : TaskKind::kRegression;
+  stored.description.task.kind = sbm ? TaskKind::kNodeClassification : ogb ? TaskKind::kBinary : TaskKind::kRegression;
   stored.description.task.loss = sbm ? Loss::kWeightedCrossEntropy : ogb ? Loss::kSigmoidBce : Loss::kL1;
   stored.description.provenance = Json{{"imported", "authors' program"}, {"dataset", root["dataset"]}}.dump();
   validate(stored.description);
@@ -250,8 +246,7 @@ std::optional<std::string> authors_tensor_name(std::string_view name) {
                                {"linear_init_edge.", "edge_mlp.linear."}});
 }
 
-StoredModel import_authors_model(std::string_view net_params_json, const TensorFile& state,
-                                 const std::string& where) {
+StoredModel import_authors_model(std::string_view net_params_json, const TensorFile& state, const std::string& where) {
   try {
     return import_checked(net_params_json, state);
   } catch (const Json::exception& error) {

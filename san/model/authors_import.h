@@ -22,7 +22,6 @@ std::optional<std::string> authors_tensor_name(std::string_view name);
 //
 // Throws Error, starting with `where`, for a missing key, an unknown dataset, or tensors that are missing,
 // unknown or of another shape. `embedding_e_fake` (never used by the published program) is dropped.
-StoredModel import_authors_model(std::string_view net_params_json, const TensorFile& state,
-                                 const std::string& where);
+StoredModel import_authors_model(std::string_view net_params_json, const TensorFile& state, const std::string& where);
 
 }  // namespace san

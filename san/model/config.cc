@@ -49,8 +49,7 @@ SAN_ENUM_NAMES(Loss, {Loss::kL1, "l1"}, {Loss::kMse, "mse"}, {Loss::kCrossEntrop
                {Loss::kWeightedCrossEntropy, "weighted-cross-entropy"}, {Loss::kSigmoidBce, "sigmoid-bce"})
 SAN_ENUM_NAMES(Laplacian, {Laplacian::kSymmetric, "symmetric"}, {Laplacian::kCombinatorial, "combinatorial"},
                {Laplacian::kRandomWalk, "random-walk"})
-SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"},
-               {EigenvectorNorm::kNode, "node"})
+SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"}, {EigenvectorNorm::kNode, "node"})
 #undef SAN_ENUM_NAMES
 
 // --- validation
@@ -59,8 +58,8 @@ SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"},
 namespace {
 
 void check_range(std::string_view field, int64_t value, int64_t low, int64_t high) {
-  SAN_CHECK(value >= low && value <= high, "{} = {}: a whole number from {} to {} is expected", field, value,
-            low, high);
+  SAN_CHECK(value >= low && value <= high, "{} = {}: a whole number from {} to {} is expected", field, value, low,
+            high);
 }
 
 void check_probability(std::string_view field, double value) {
@@ -68,10 +67,9 @@ void check_probability(std::string_view field, double value) {
 }
 
 void check_tables(std::string_view field, const std::vector<int>& tables, int values, bool edges) {
-  SAN_CHECK(!tables.empty() || values > 0, "{}: a model needs a categorical column or real-valued features",
-            field);
-  SAN_CHECK(tables.size() <= static_cast<size_t>(kMaxFeatureColumns),
-            "{}: {} columns are more than the {} allowed", field, tables.size(), kMaxFeatureColumns);
+  SAN_CHECK(!tables.empty() || values > 0, "{}: a model needs a categorical column or real-valued features", field);
+  SAN_CHECK(tables.size() <= static_cast<size_t>(kMaxFeatureColumns), "{}: {} columns are more than the {} allowed",
+            field, tables.size(), kMaxFeatureColumns);
   for (const int rows : tables) check_range(field, rows, 1, kMaxTableRows);
   check_range(edges ? "model.edge_values" : "model.node_values", values, 0, kMaxFeatureColumns);
 }
@@ -87,10 +85,8 @@ void validate(const ModelDescription& description) {
   check_range("model.outputs", m.outputs, 1, kMaxWidth);
   SAN_CHECK(m.hidden_dim % m.heads == 0, "model.heads = {} does not divide model.hidden_dim = {}", m.heads,
             m.hidden_dim);
-  SAN_CHECK(m.final_dim() % m.heads == 0, "model.heads = {} does not divide model.out_dim = {}", m.heads,
-            m.out_dim);
-  SAN_CHECK(m.final_dim() >= 4,
-            "the width before the head is {}: at least 4 is needed (d -> d/2 -> d/4 -> outputs)",
+  SAN_CHECK(m.final_dim() % m.heads == 0, "model.heads = {} does not divide model.out_dim = {}", m.heads, m.out_dim);
+  SAN_CHECK(m.final_dim() >= 4, "the width before the head is {}: at least 4 is needed (d -> d/2 -> d/4 -> outputs)",
             m.final_dim());
   SAN_CHECK(std::isfinite(m.gamma) && m.gamma >= 0, "model.gamma = {}: a number >= 0 is expected", m.gamma);
   check_probability("model.dropout", m.dropout);
@@ -106,11 +102,10 @@ void validate(const ModelDescription& description) {
     check_range("model.lpe.heads", m.lpe.heads, 1, kMaxWidth);
     check_range("model.lpe.ff_dim", m.lpe.ff_dim, 1, 1 << 20);
     check_probability("model.lpe.dropout", m.lpe.dropout);
-    SAN_CHECK(m.lpe.dim % m.lpe.heads == 0, "model.lpe.heads = {} does not divide model.lpe.dim = {}",
-              m.lpe.heads, m.lpe.dim);
-    SAN_CHECK(m.lpe.dim < m.hidden_dim,
-              "model.lpe.dim = {} leaves no room for the embedding in model.hidden_dim = {}", m.lpe.dim,
-              m.hidden_dim);
+    SAN_CHECK(m.lpe.dim % m.lpe.heads == 0, "model.lpe.heads = {} does not divide model.lpe.dim = {}", m.lpe.heads,
+              m.lpe.dim);
+    SAN_CHECK(m.lpe.dim < m.hidden_dim, "model.lpe.dim = {} leaves no room for the embedding in model.hidden_dim = {}",
+              m.lpe.dim, m.hidden_dim);
   }
   check_range("spectral.num_pairs", description.input.spectral.num_pairs, 1, kMaxWidth);
   SAN_CHECK(description.input.featuriser == "none" || description.input.featuriser == "zinc" ||
@@ -126,15 +121,12 @@ void validate(const ModelDescription& description) {
                          : t.kind == TaskKind::kBinary
                              ? t.loss == Loss::kCrossEntropy || t.loss == Loss::kSigmoidBce
                              : t.loss == Loss::kCrossEntropy || t.loss == Loss::kWeightedCrossEntropy;
-  SAN_CHECK(goes_with, "task.loss = {} does not go with task.kind = {}", enum_name(t.loss),
-            enum_name(t.kind));
+  SAN_CHECK(goes_with, "task.loss = {} does not go with task.kind = {}", enum_name(t.loss), enum_name(t.kind));
   SAN_CHECK(t.targets.empty() || classes || t.targets.size() == static_cast<size_t>(m.outputs),
             "{} target names for {} outputs", t.targets.size(), m.outputs);
-  SAN_CHECK(
-      t.classes.empty() || t.kind == TaskKind::kBinary || t.classes.size() == static_cast<size_t>(m.outputs),
-      "{} class names for {} outputs", t.classes.size(), m.outputs);
-  SAN_CHECK(t.scale.size() == t.shift.size() &&
-                (t.scale.empty() || t.scale.size() == static_cast<size_t>(m.outputs)),
+  SAN_CHECK(t.classes.empty() || t.kind == TaskKind::kBinary || t.classes.size() == static_cast<size_t>(m.outputs),
+            "{} class names for {} outputs", t.classes.size(), m.outputs);
+  SAN_CHECK(t.scale.size() == t.shift.size() && (t.scale.empty() || t.scale.size() == static_cast<size_t>(m.outputs)),
             "task.scale and task.shift need one number for each of the {} outputs", m.outputs);
   for (size_t i = 0; i < t.scale.size(); ++i) {
     SAN_CHECK(std::isfinite(t.scale[i]) && t.scale[i] > 0 && std::isfinite(t.shift[i]),
@@ -327,8 +319,7 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
     specs.push_back({name + ".running_mean", {width}, false, Init::kZeros});
     specs.push_back({name + ".running_var", {width}, false, Init::kOnes});
   };
-  const auto embedding = [&](const std::string& name, const std::vector<int>& tables, int values,
-                             int64_t width) {
+  const auto embedding = [&](const std::string& name, const std::vector<int>& tables, int values, int64_t width) {
     const Init init = config.table_init == TableInit::kXavier ? Init::kXavier : Init::kNormal;
     for (size_t i = 0; i < tables.size(); ++i) {
       specs.push_back({fmt::format("{}.table.{}", name, i), {tables[i], width}, true, init});
@@ -367,8 +358,7 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
 
   for (int i = 0; i < config.layers; ++i) {
     const std::string name = fmt::format("layers.{}", i);
-    const int64_t in = config.hidden_dim,
-                  out = i + 1 == config.layers ? config.final_dim() : config.hidden_dim;
+    const int64_t in = config.hidden_dim, out = i + 1 == config.layers ? config.final_dim() : config.hidden_dim;
     for (const char* map : {"q1", "k1", "e1", "q2", "k2", "e2", "v"}) {
       if (map[1] == '2' && !config.full()) continue;
       linear(fmt::format("{}.{}", name, map), in, out, config.bias);

@@ -38,8 +38,7 @@ struct LpeConfig {
   int heads = 4;      // must divide dim
   int ff_dim = 2048;  // hidden units of the feed-forward blocks
   double dropout = 0.1;
-  LpeInit init =
-      LpeInit::kIndependent;  // copied: all layers start with the first one's weights, as published
+  LpeInit init = LpeInit::kIndependent;  // copied: all layers start with the first one's weights, as published
 };
 
 struct ModelConfig {
@@ -48,10 +47,9 @@ struct ModelConfig {
   int node_values = 0;
   std::vector<int> edge_tables = {2};
   int edge_values = 0;
-  AddedEdge added_edge =
-      AddedEdge::kLearned;                    // row0: added pairs use row 0 of every edge table, as published
-  TableInit table_init = TableInit::kNormal;  // xavier: as OGB's encoders
-  bool extra_mlp = false;                     // BatchNorm -> ReLU -> Linear after the embeddings (MolPCBA)
+  AddedEdge added_edge = AddedEdge::kLearned;  // row0: added pairs use row 0 of every edge table, as published
+  TableInit table_init = TableInit::kNormal;   // xavier: as OGB's encoders
+  bool extra_mlp = false;                      // BatchNorm -> ReLU -> Linear after the embeddings (MolPCBA)
 
   LpeConfig lpe;
 
@@ -60,9 +58,9 @@ struct ModelConfig {
   double gamma = 1e-5;  // bias towards full attention: weight of added pairs against real edges
   int layers = 10;
   int hidden_dim = 56;  // d
-  int out_dim = 0;    // width after the last layer; 0 = hidden_dim. If it differs, that layer has no residual
-  int heads = 8;      // must divide hidden_dim and out_dim
-  bool bias = false;  // biases in the Q, K, E, V maps
+  int out_dim = 0;      // width after the last layer; 0 = hidden_dim. If it differs, that layer has no residual
+  int heads = 8;        // must divide hidden_dim and out_dim
+  bool bias = false;    // biases in the Q, K, E, V maps
   bool residual = true;
   bool layer_norm = false;
   bool batch_norm = true;  // with both on, LayerNorm comes first
@@ -191,8 +189,7 @@ void visit_spectral_fields(Config& c, Visitor&& field) {
 template <typename Config, typename Visitor>
 void visit_task_fields(Config& c, Visitor&& field) {
   field("kind", c.kind, "regression, binary, multiclass or node-classification");
-  field("loss", c.loss,
-        "l1, mse; cross-entropy, weighted-cross-entropy; sigmoid-bce (published binary loss)");
+  field("loss", c.loss, "l1, mse; cross-entropy, weighted-cross-entropy; sigmoid-bce (published binary loss)");
   field("targets", c.targets, "names of the outputs");
   field("classes", c.classes, "names of the classes");
   field("scale", c.scale, "label = output * scale + shift");

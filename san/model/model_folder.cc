@@ -15,38 +15,35 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-void check_table(const Features& features, size_t rows, int32_t absent, const std::vector<int>& tables,
-                 int values, const char* what, const std::string& prefix) {
+void check_table(const Features& features, size_t rows, int32_t absent, const std::vector<int>& tables, int values,
+                 const char* what, const std::string& prefix) {
   const bool absent_features = features.empty();
   const auto columns = absent_features ? size_t{1} : static_cast<size_t>(features.category_columns);
   SAN_CHECK(columns == tables.size() && features.value_columns == values,
-            "{}{} categorical and {} real-valued {} feature columns; the model was made for {} and {}",
-            prefix, columns, features.value_columns, what, tables.size(), values);
+            "{}{} categorical and {} real-valued {} feature columns; the model was made for {} and {}", prefix, columns,
+            features.value_columns, what, tables.size(), values);
   if (absent_features) {
-    SAN_CHECK(rows == 0 || tables[0] > absent,
-              "{}no {} features (category {}), but the model's table has {} row(s)", prefix, what, absent,
-              tables[0]);
+    SAN_CHECK(rows == 0 || tables[0] > absent, "{}no {} features (category {}), but the model's table has {} row(s)",
+              prefix, what, absent, tables[0]);
     return;
   }
   for (size_t i = 0; i < features.categories.size(); ++i) {
     const size_t column = i % columns;
     SAN_CHECK(features.categories[i] < tables[column],
-              "{}{} {} has category {} in feature column {}; the model knows 0..{}", prefix, what,
-              i / columns, features.categories[i], column, tables[column] - 1);
+              "{}{} {} has category {} in feature column {}; the model knows 0..{}", prefix, what, i / columns,
+              features.categories[i], column, tables[column] - 1);
   }
 }
 
 }  // namespace
 
 void check_graph(const ModelConfig& config, const Graph& graph, const std::string& where) {
-  const std::string prefix =
-      fmt::format("{}{}graph '{}': ", where, where.empty() ? "" : ": ", printable(graph.id));
+  const std::string prefix = fmt::format("{}{}graph '{}': ", where, where.empty() ? "" : ": ", printable(graph.id));
   try {
-    check_table(graph.node_features, static_cast<size_t>(graph.num_nodes), 0, config.node_tables,
-                config.node_values, "node", prefix);
+    check_table(graph.node_features, static_cast<size_t>(graph.num_nodes), 0, config.node_tables, config.node_values,
+                "node", prefix);
     if (graph.edges.empty()) return;
-    check_table(graph.edge_features, graph.edges.size(), 1, config.edge_tables, config.edge_values, "edge",
-                prefix);
+    check_table(graph.edge_features, graph.edges.size(), 1, config.edge_tables, config.edge_values, "edge", prefix);
   } catch (const Error& error) {
     throw RecordError(error.what());
   }
@@ -60,8 +57,8 @@ void check_weights(const ModelConfig& config, const TensorFile& weights, const s
     SAN_CHECK(found != weights.tensors.end(), "{}: the tensor '{}' is missing", where, spec.name);
     const Tensor& tensor = found->second;
     SAN_CHECK(tensor.dtype == DType::kF32, "{}: the tensor '{}' is not of type F32", where, spec.name);
-    SAN_CHECK(tensor.shape == spec.shape, "{}: the tensor '{}' has shape {}; the configuration calls for {}",
-              where, spec.name, shape_text(tensor.shape), shape_text(spec.shape));
+    SAN_CHECK(tensor.shape == spec.shape, "{}: the tensor '{}' has shape {}; the configuration calls for {}", where,
+              spec.name, shape_text(tensor.shape), shape_text(spec.shape));
     const float* values = tensor.f32();
     SAN_CHECK(std::all_of(values, values + tensor.count(), [](float x) { return std::isfinite(x); }),
               "{}: the tensor '{}' holds a number that is not finite", where, spec.name);
@@ -91,8 +88,7 @@ void write_model(const std::filesystem::path& folder, const StoredModel& model) 
   check_weights(model.description.model, model.weights, folder.string());
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  SAN_CHECK(std::filesystem::is_directory(folder), "{}: cannot make the folder: {}", folder.string(),
-            error.message());
+  SAN_CHECK(std::filesystem::is_directory(folder), "{}: cannot make the folder: {}", folder.string(), error.message());
   write_safetensors(folder / "model.safetensors", model.weights);
   write_file(folder / "config.json", to_json(model.description));
 }

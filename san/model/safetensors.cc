@@ -114,8 +114,7 @@ class HeaderReader {
     }
     const auto found = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
                                     [&](const StoredType& type) { return type.name == value; });
-    if (found == kStoredTypes.end())
-      bad("tensor '{}' has the unknown dtype '{}'", name(), printable(value, 20));
+    if (found == kStoredTypes.end()) bad("tensor '{}' has the unknown dtype '{}'", name(), printable(value, 20));
     entry_.type = static_cast<Stored>(found - kStoredTypes.begin());
     return true;
   }
@@ -179,8 +178,7 @@ class HeaderReader {
   [[noreturn]] void wrong(const char* what) const {
     if (depth_ == 0) bad("the header must be a JSON object");
     if (depth_ == 1) bad("'{}' in the header must be an object, not {}", name(), what);
-    bad("{} of '{}' in the header cannot be {}{}", printable(field_), name(),
-        depth_ == 3 ? "a list with " : "", what);
+    bad("{} of '{}' in the header cannot be {}{}", printable(field_), name(), depth_ == 3 ? "a list with " : "", what);
   }
   [[noreturn]] void too_large() const {
     bad("tensor '{}' has a number in its {} that does not fit 63 bits", name(), field_);
@@ -200,8 +198,7 @@ class HeaderReader {
 // data.
 HeaderReader read_header(std::string_view header, uint64_t data_bytes, const std::string& file) {
   SAN_CHECK(header.starts_with('{'), "{}: not a safetensors file: the header does not start with {{", file);
-  SAN_CHECK(header.find('\0') == std::string_view::npos, "{}: the header is not valid JSON: a zero byte",
-            file);
+  SAN_CHECK(header.find('\0') == std::string_view::npos, "{}: the header is not valid JSON: a zero byte", file);
   HeaderReader reader(file);
   nlohmann::json::sax_parse(header.data(), header.data() + header.size(), &reader);
   std::vector<Entry>& entries = reader.entries;
@@ -219,18 +216,16 @@ HeaderReader read_header(std::string_view header, uint64_t data_bytes, const std
     const std::optional<int64_t> count = checked_count(entry.shape);
     SAN_CHECK(count, "{}: tensor '{}' has the impossible shape {}", file, name, shown(entry.shape));
     SAN_CHECK(entry.begin <= entry.end && entry.end <= data_bytes,
-              "{}: tensor '{}' has data_offsets [{}, {}], but the file holds {} bytes of data", file, name,
-              entry.begin, entry.end, data_bytes);
+              "{}: tensor '{}' has data_offsets [{}, {}], but the file holds {} bytes of data", file, name, entry.begin,
+              entry.end, data_bytes);
     SAN_CHECK(entry.end - entry.begin == static_cast<uint64_t>(*count) * facts(entry.type).bytes,
-              "{}: tensor '{}' has {} bytes, but {} of shape {} takes {}", file, name,
-              entry.end - entry.begin, facts(entry.type).name, shown(entry.shape),
-              static_cast<uint64_t>(*count) * facts(entry.type).bytes);
+              "{}: tensor '{}' has {} bytes, but {} of shape {} takes {}", file, name, entry.end - entry.begin,
+              facts(entry.type).name, shown(entry.shape), static_cast<uint64_t>(*count) * facts(entry.type).bytes);
     SAN_CHECK(entry.begin == reached, "{}: tensor '{}' {}", file, name,
               entry.begin < reached ? "overlaps the one before it" : "leaves a gap after the one before it");
     reached = entry.end;
   }
-  SAN_CHECK(reached == data_bytes, "{}: {} bytes after the last tensor belong to none", file,
-            data_bytes - reached);
+  SAN_CHECK(reached == data_bytes, "{}: {} bytes after the last tensor belong to none", file, data_bytes - reached);
   return reader;
 }
 
@@ -280,8 +275,7 @@ TensorFile read_tensors(HeaderReader header, const std::string& file, Read read)
         widen<uint16_t, float>(raw, tensor.data, half_to_float);
         break;
       case Stored::kBF16:
-        widen<uint16_t, float>(raw, tensor.data,
-                               [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
+        widen<uint16_t, float>(raw, tensor.data, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
         break;
       case Stored::kU8:
         widen<uint8_t, int64_t>(raw, tensor.data, [](uint8_t x) { return int64_t{x}; });
@@ -303,18 +297,16 @@ TensorFile read_tensors(HeaderReader header, const std::string& file, Read read)
 uint64_t header_length(const char* bytes, uint64_t file_bytes, const std::string& file) {
   uint64_t length = 0;
   std::memcpy(&length, bytes, sizeof length);
-  SAN_CHECK(length <= kMaxHeaderBytes,
-            "{}: not a safetensors file: a header of {} bytes (at most {} are allowed)", file, length,
-            kMaxHeaderBytes);
-  SAN_CHECK(length <= file_bytes - sizeof length, "{}: the header takes {} bytes, but the file has only {}",
-            file, length, file_bytes);
+  SAN_CHECK(length <= kMaxHeaderBytes, "{}: not a safetensors file: a header of {} bytes (at most {} are allowed)",
+            file, length, kMaxHeaderBytes);
+  SAN_CHECK(length <= file_bytes - sizeof length, "{}: the header takes {} bytes, but the file has only {}", file,
+            length, file_bytes);
   return length;
 }
 
 // Checks that a file is large enough to have a header length at all.
 void check_size(uint64_t file_bytes, const std::string& file) {
-  SAN_CHECK(file_bytes >= sizeof(uint64_t), "{}: not a safetensors file: it has only {} bytes", file,
-            file_bytes);
+  SAN_CHECK(file_bytes >= sizeof(uint64_t), "{}: not a safetensors file: it has only {} bytes", file, file_bytes);
 }
 
 class InputFile {
@@ -366,8 +358,8 @@ int64_t Tensor::count() const {
 Tensor make_tensor(std::vector<int64_t> shape, const std::vector<float>& values) {
   Tensor tensor;
   tensor.shape = std::move(shape);
-  SAN_CHECK(tensor.count() == static_cast<int64_t>(values.size()), "{} values for a tensor of shape {}",
-            values.size(), shown(tensor.shape));
+  SAN_CHECK(tensor.count() == static_cast<int64_t>(values.size()), "{} values for a tensor of shape {}", values.size(),
+            shown(tensor.shape));
   const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
   tensor.data.assign(bytes, bytes + values.size() * sizeof(float));
   return tensor;
@@ -385,8 +377,7 @@ TensorFile read_safetensors(const std::filesystem::path& path) {
     input.read(text.data(), text.size());
     return read_header(text, size - length_bytes.size() - length, input.name());
   }();
-  return read_tensors(std::move(header), input.name(),
-                      [&](std::byte* to, size_t bytes) { input.read(to, bytes); });
+  return read_tensors(std::move(header), input.name(), [&](std::byte* to, size_t bytes) { input.read(to, bytes); });
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& name) {
@@ -413,16 +404,15 @@ void write_safetensors(const std::filesystem::path& path, const TensorFile& file
   for (const auto& item : file.tensors) {
     const auto& [name, tensor] = item;
     SAN_CHECK(name != kMetadata, "{}: no tensor can have the name '{}'", path.string(), kMetadata);
-    SAN_CHECK(tensor.shape.size() <= kMaxDimensions, "{}: tensor '{}' has more than {} dimensions",
-              path.string(), printable(name), kMaxDimensions);
+    SAN_CHECK(tensor.shape.size() <= kMaxDimensions, "{}: tensor '{}' has more than {} dimensions", path.string(),
+              printable(name), kMaxDimensions);
     SAN_CHECK(tensor.data.size() == static_cast<uint64_t>(tensor.count()) * size_of(tensor.dtype),
-              "{}: tensor '{}' of shape {} holds {} bytes", path.string(), printable(name),
-              shown(tensor.shape), tensor.data.size());
+              "{}: tensor '{}' of shape {} holds {} bytes", path.string(), printable(name), shown(tensor.shape),
+              tensor.data.size());
     order.push_back(&item);
   }
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return size_of(a->second.dtype) > size_of(b->second.dtype);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return size_of(a->second.dtype) > size_of(b->second.dtype); });
 
   std::string header = "{";
   if (!file.metadata.empty()) {
@@ -436,20 +426,17 @@ void write_safetensors(const std::filesystem::path& path, const TensorFile& file
   uint64_t offset = 0;
   for (const auto* item : order) {
     const Tensor& tensor = item->second;
-    const std::string_view dtype = tensor.dtype == DType::kF32   ? "F32"
-                                   : tensor.dtype == DType::kF64 ? "F64"
-                                                                 : "I64";
+    const std::string_view dtype = tensor.dtype == DType::kF32 ? "F32" : tensor.dtype == DType::kF64 ? "F64" : "I64";
     if (header.size() > 1) header += ',';
-    header +=
-        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(item->first),
-                    dtype, fmt::join(tensor.shape, ","), offset, offset + tensor.data.size());
+    header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(item->first), dtype,
+                          fmt::join(tensor.shape, ","), offset, offset + tensor.data.size());
     offset += tensor.data.size();
   }
   header += '}';
   header.append((8 - header.size() % 8) % 8, ' ');
   const uint64_t length = header.size();
-  SAN_CHECK(length <= kMaxHeaderBytes, "{}: the header would take {} bytes (at most {} are allowed)",
-            path.string(), length, kMaxHeaderBytes);
+  SAN_CHECK(length <= kMaxHeaderBytes, "{}: the header would take {} bytes (at most {} are allowed)", path.string(),
+            length, kMaxHeaderBytes);
 
   FileWriter writer(path.string());
   writer.write({reinterpret_cast<const char*>(&length), sizeof length});

@@ -10,11 +10,9 @@ namespace {
 constexpr int64_t kMaxPairs = int64_t{1} << 27;
 
 template <typename T>
-at::Tensor copy_of(const std::vector<T>& values, std::vector<int64_t> shape, at::ScalarType dtype,
-                   at::Device device) {
+at::Tensor copy_of(const std::vector<T>& values, std::vector<int64_t> shape, at::ScalarType dtype, at::Device device) {
   const auto source = c10::CppTypeToScalarType<T>::value;
-  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions(source))
-      .to(device, dtype, false, true);
+  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions(source)).to(device, dtype, false, true);
 }
 
 uint64_t pair_key(int64_t a, int64_t b) {
@@ -23,8 +21,7 @@ uint64_t pair_key(int64_t a, int64_t b) {
 
 }  // namespace
 
-BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype,
-                        at::Device device) {
+BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype, at::Device device) {
   BatchTensors t;
   const int64_t nodes = batch.num_nodes, graphs = batch.num_graphs, edges = batch.num_edges;
   t.num_graphs = graphs;
@@ -33,11 +30,9 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
   t.node_categories = copy_of(nf.categories, {nodes, nf.category_columns}, at::kLong, device);
   t.node_values = copy_of(nf.values, {nodes, nf.value_columns}, dtype, device);
   // A batch without any edge says nothing about columns: take the model's.
-  const auto edge_columns =
-      edges > 0 ? int64_t{ef.category_columns} : static_cast<int64_t>(config.edge_tables.size());
+  const auto edge_columns = edges > 0 ? int64_t{ef.category_columns} : static_cast<int64_t>(config.edge_tables.size());
   t.edge_categories = copy_of(ef.categories, {edges, edge_columns}, at::kLong, device);
-  t.edge_values =
-      copy_of(ef.values, {edges, edges > 0 ? ef.value_columns : config.edge_values}, dtype, device);
+  t.edge_values = copy_of(ef.values, {edges, edges > 0 ? ef.value_columns : config.edge_values}, dtype, device);
 
   std::vector<int64_t> sources(batch.edge_sources.begin(), batch.edge_sources.end());
   std::vector<int64_t> targets(batch.edge_targets.begin(), batch.edge_targets.end());
@@ -74,8 +69,7 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
   std::vector<int64_t> counts;
   for (int64_t g = 0; g < graphs; ++g) {
     counts.push_back(batch.node_offsets[g + 1] - batch.node_offsets[g]);
-    std::fill(graph_of_node.begin() + batch.node_offsets[g],
-              graph_of_node.begin() + batch.node_offsets[g + 1], g);
+    std::fill(graph_of_node.begin() + batch.node_offsets[g], graph_of_node.begin() + batch.node_offsets[g + 1], g);
   }
   t.graph_of_node = copy_of(graph_of_node, {nodes}, at::kLong, device);
   t.node_counts = copy_of(counts, {graphs}, dtype, device);
@@ -83,12 +77,10 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
 
   if (config.lpe.kind != LpeKind::kNone) {
     for (int64_t g = 0; g < graphs; ++g) {
-      SAN_CHECK(batch.num_pairs[g] > 0, "graph {} of the batch has no eigenpairs, but the model reads them",
-                g);
+      SAN_CHECK(batch.num_pairs[g] > 0, "graph {} of the batch has no eigenpairs, but the model reads them", g);
     }
     const int64_t m = batch.max_pairs;
-    const at::Tensor values =
-        copy_of(batch.eigenvalues, {graphs, m}, dtype, device).index_select(0, t.graph_of_node);
+    const at::Tensor values = copy_of(batch.eigenvalues, {graphs, m}, dtype, device).index_select(0, t.graph_of_node);
     const at::Tensor vectors = copy_of(batch.eigenvectors, {nodes, m}, dtype, device);
     const at::Tensor counts_of_pairs = copy_of(batch.num_pairs, {graphs, 1}, at::kLong, device);
     const at::Tensor positions = at::arange(m, at::TensorOptions(at::kLong).device(device));
@@ -120,8 +112,7 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
     }
   }
   if (!batch.labels.empty()) {
-    t.labels =
-        copy_of(batch.labels, {batch.node_labels ? nodes : graphs, batch.label_columns}, dtype, device);
+    t.labels = copy_of(batch.labels, {batch.node_labels ? nodes : graphs, batch.label_columns}, dtype, device);
   }
   return t;
 }

@@ -38,7 +38,6 @@ struct BatchTensors {
 // `config` decides which pairs and tokens are made. Real numbers have the given dtype (float or double).
 // Throws Error when a graph that needs eigenpairs has none, or when full attention over the batch would need
 // more than 2^27 pairs (a graph of 11,000 nodes).
-BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype,
-                        at::Device device);
+BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype, at::Device device);
 
 }  // namespace san::nn

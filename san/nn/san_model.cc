@@ -82,8 +82,7 @@ void SanModel::load(const TensorFile& weights) {
   at::NoGradGuard no_grad;
   for (Entry& entry : tensors_) {
     const Tensor& source = weights.tensors.at(entry.spec.name);
-    entry.tensor.copy_(
-        at::from_blob(const_cast<float*>(source.f32()), source.shape, at::TensorOptions(at::kFloat)));
+    entry.tensor.copy_(at::from_blob(const_cast<float*>(source.f32()), source.shape, at::TensorOptions(at::kFloat)));
   }
 }
 
@@ -129,8 +128,7 @@ at::Tensor SanModel::batch_norm(const at::Tensor& x, const std::string& name, co
     mean.mul_(1 - kBatchNormMomentum).add_(batch_mean.detach(), kBatchNormMomentum);
     // The running variance is the unbiased one; one row says nothing about it.
     if (const auto rows = static_cast<double>(x.size(0)); rows > 1) {
-      variance.mul_(1 - kBatchNormMomentum)
-          .add_(batch_variance.detach(), kBatchNormMomentum * rows / (rows - 1));
+      variance.mul_(1 - kBatchNormMomentum).add_(batch_variance.detach(), kBatchNormMomentum * rows / (rows - 1));
     }
     mean = batch_mean;
     variance = batch_variance;
@@ -138,8 +136,7 @@ at::Tensor SanModel::batch_norm(const at::Tensor& x, const std::string& name, co
   return (x - mean) * (variance + kNormEps).rsqrt() * tensor(name + ".weight") + tensor(name + ".bias");
 }
 
-at::Tensor SanModel::embed(const std::string& name, const at::Tensor& categories,
-                           const at::Tensor& values) const {
+at::Tensor SanModel::embed(const std::string& name, const at::Tensor& categories, const at::Tensor& values) const {
   at::Tensor sum;
   for (int64_t column = 0; column < categories.size(1); ++column) {
     const at::Tensor rows =
@@ -162,8 +159,7 @@ at::Tensor SanModel::lpe(const at::Tensor& tokens, const at::Tensor& mask, const
   if (tokens.size(0) > kSequencesAtOnce) {
     std::vector<at::Tensor> codes;
     const auto token_parts = tokens.split(kSequencesAtOnce), mask_parts = mask.split(kSequencesAtOnce);
-    for (size_t i = 0; i < token_parts.size(); ++i)
-      codes.push_back(lpe(token_parts[i], mask_parts[i], options));
+    for (size_t i = 0; i < token_parts.size(); ++i) codes.push_back(lpe(token_parts[i], mask_parts[i], options));
     return at::cat(codes);
   }
   const LpeConfig& c = config_.lpe;
@@ -172,9 +168,7 @@ at::Tensor SanModel::lpe(const at::Tensor& tokens, const at::Tensor& mask, const
   const at::Tensor key_mask = mask.view({sequences, 1, 1, m});
   for (int i = 0; i < c.layers; ++i) {
     const std::string name = fmt::format("lpe.layers.{}", i);
-    const auto heads = [&](const at::Tensor& y) {
-      return y.view({sequences, m, c.heads, width}).transpose(1, 2);
-    };
+    const auto heads = [&](const at::Tensor& y) { return y.view({sequences, m, c.heads, width}).transpose(1, 2); };
     const auto qkv = linear(x, name + ".attention.in").chunk(3, -1);
     at::Tensor scores = at::matmul(heads(qkv[0].contiguous()) / std::sqrt(static_cast<double>(width)),
                                    heads(qkv[1].contiguous()).transpose(2, 3));
@@ -203,8 +197,7 @@ at::Tensor SanModel::attention(const at::Tensor& h, const EdgeEmbeddings& e, con
     at::Tensor weights;  // [N, H, 1]
   };
   // Over the pairs begin .. begin + count, whose embeddings are `edges`: one row each, or one row for all.
-  const auto sums_over = [&](int64_t begin, int64_t count, const at::Tensor& edges, const char* kind,
-                             double scale) {
+  const auto sums_over = [&](int64_t begin, int64_t count, const at::Tensor& edges, const char* kind, double scale) {
     const at::Tensor q = heads(linear(h, name + "q" + kind)), k = heads(linear(h, name + "k" + kind));
     Sums sums{at::zeros_like(heads(v)), at::zeros({batch.num_nodes, config_.heads, 1}, v.options())};
     for (int64_t done = 0; done < count; done += kPairsAtOnce) {
@@ -255,11 +248,10 @@ at::Tensor SanModel::attention(const at::Tensor& h, const EdgeEmbeddings& e, con
   return out.reshape({batch.num_nodes, -1});
 }
 
-at::Tensor SanModel::graph_layer(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch,
-                                 int layer, const Options& options) const {
+at::Tensor SanModel::graph_layer(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch, int layer,
+                                 const Options& options) const {
   const std::string name = fmt::format("layers.{}.", layer);
-  const bool residual =
-      config_.residual && !(layer + 1 == config_.layers && config_.final_dim() != config_.hidden_dim);
+  const bool residual = config_.residual && !(layer + 1 == config_.layers && config_.final_dim() != config_.hidden_dim);
   const auto norm = [&](at::Tensor x, const char* which) {
     if (config_.layer_norm) x = layer_norm(x, name + "layer_norm" + which);
     if (config_.batch_norm) x = batch_norm(x, name + "batch_norm" + which, options);
@@ -284,8 +276,7 @@ at::Tensor SanModel::readout(const at::Tensor& h, const BatchTensors& batch) con
     }
     return at::stack(rows);
   }
-  const at::Tensor sum =
-      at::zeros({batch.num_graphs, h.size(1)}, h.options()).index_add(0, batch.graph_of_node, h);
+  const at::Tensor sum = at::zeros({batch.num_graphs, h.size(1)}, h.options()).index_add(0, batch.graph_of_node, h);
   return config_.readout == Readout::kSum ? sum : sum / batch.node_counts.unsqueeze(1);
 }
 

@@ -18,11 +18,9 @@ namespace san::nn {
 class SanModel {
  public:
   // Fresh weights: a pure function of (config, seed).
-  SanModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype = at::kFloat,
-           at::Device device = at::kCPU);
+  SanModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU);
   // The stored weights.
-  explicit SanModel(const StoredModel& stored, at::ScalarType dtype = at::kFloat,
-                    at::Device device = at::kCPU);
+  explicit SanModel(const StoredModel& stored, at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU);
 
   const ModelConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }
@@ -65,8 +63,7 @@ class SanModel {
   at::Tensor extra_mlp(const at::Tensor& x, const std::string& name, const Options& options) const;
   at::Tensor lpe(const at::Tensor& tokens, const at::Tensor& mask, const Options& options) const;
   EdgeEmbeddings embed_edges(const BatchTensors& batch, const Options& options) const;
-  at::Tensor attention(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch,
-                       int layer) const;
+  at::Tensor attention(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch, int layer) const;
   at::Tensor graph_layer(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch, int layer,
                          const Options& options) const;
   at::Tensor readout(const at::Tensor& h, const BatchTensors& batch) const;

@@ -4,8 +4,7 @@ namespace san::nn {
 namespace {
 
 at::Tensor row_of(const std::vector<double>& values, const at::Tensor& like) {
-  return at::tensor(at::ArrayRef<double>(values), at::TensorOptions(at::kDouble))
-      .to(like.device(), like.scalar_type());
+  return at::tensor(at::ArrayRef<double>(values), at::TensorOptions(at::kDouble)).to(like.device(), like.scalar_type());
 }
 
 // Mean of `losses` where `known`; 0 when nothing is known.
@@ -21,8 +20,7 @@ at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels, bo
   const at::Tensor target = labels.select(1, 0).index_select(0, rows).to(at::kLong);
   SAN_CHECK(target.min().item<int64_t>() >= 0 && target.max().item<int64_t>() < classes,
             "a class label is outside 0..{}, the model's classes", classes - 1);
-  const at::Tensor chosen =
-      outputs.index_select(0, rows).log_softmax(1).gather(1, target.unsqueeze(1)).squeeze(1);
+  const at::Tensor chosen = outputs.index_select(0, rows).log_softmax(1).gather(1, target.unsqueeze(1)).squeeze(1);
   if (!weighted) return -chosen.mean();
   const at::Tensor counts = at::bincount(target, {}, classes).to(outputs.scalar_type());
   const auto total = static_cast<double>(rows.numel());
@@ -37,8 +35,8 @@ at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels, bo
 }  // namespace
 
 at::Tensor task_loss(const TaskConfig& task, const at::Tensor& outputs, const at::Tensor& labels) {
-  SAN_CHECK(labels.defined() && labels.size(0) == outputs.size(0),
-            "the batch has no labels for its {} outputs", outputs.size(0));
+  SAN_CHECK(labels.defined() && labels.size(0) == outputs.size(0), "the batch has no labels for its {} outputs",
+            outputs.size(0));
   if (task.kind == TaskKind::kMulticlass || task.kind == TaskKind::kNodeClassification) {
     return cross_entropy(outputs, labels, task.loss == Loss::kWeightedCrossEntropy);
   }

@@ -23,8 +23,7 @@ using Operator = std::function<void(const double*, double*)>;
 
 VectorXd random_vector(Index n, uint64_t stream) {
   VectorXd x(n);
-  for (Index i = 0; i < n; ++i)
-    x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
+  for (Index i = 0; i < n; ++i) x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
   return x;
 }
 
@@ -47,8 +46,8 @@ struct LanczosRun {
 
 // The `wanted` largest pairs of the symmetric operator among vectors orthogonal to `found`; `keep` >= wanted
 // Ritz pairs come back, converged or not. Converged: |B x - theta x| <= tolerance |theta| for the wanted.
-LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep,
-                   int space, double tolerance, int restarts, uint64_t stream) {
+LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep, int space,
+                   double tolerance, int restarts, uint64_t stream) {
   const Index n = start.size();
   MatrixXd basis(n, space + 1);
   MatrixXd projected = MatrixXd::Zero(space, space);
@@ -137,8 +136,7 @@ class ShiftInvert {
   using Permutation = Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int>;
 
   // Decides from the pattern alone, before any number is stored.
-  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian,
-                                           const KrylovOptions& options) {
+  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian, const KrylovOptions& options) {
     constexpr size_t kEntryBytes = sizeof(double) + sizeof(int);
     const auto entries = static_cast<double>(laplacian.neighbours.size());
     // Leaves room for K itself and its permuted copy.
@@ -369,8 +367,7 @@ class Solver {
       filter_ = std::make_unique<Filter>(laplacian_, cut, high_);
       operator_ = [this](const double* x, double* y) { filter_->apply(x, y); };
       const VectorXd start = vectors_.rowwise().sum();
-      const LanczosRun run =
-          lanczos(operator_, null_, start, k_, keep, space_, 1e-11, stage < 2 ? 1 : 8, 3 + stage);
+      const LanczosRun run = lanczos(operator_, null_, start, k_, keep, space_, 1e-11, stage < 2 ? 1 : 8, 3 + stage);
       if (!rayleigh_ritz(run.vectors)) return false;
       if (run.converged) {
         values_ = values_.head(k_).eval();
@@ -387,8 +384,8 @@ class Solver {
     for (int round = 0; round < 2 * k_ + 8; ++round) {
       // The operator's value at the k-th pair: what a missed one must exceed.
       const uint64_t stream = 1000 + round;
-      const LanczosRun run = lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted,
-                                     space_, 1e-9, 300, stream);
+      const LanczosRun run =
+          lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted, space_, 1e-9, 300, stream);
       if (!run.converged) return false;
       const double highest = values_[k_ - 1];
       const double margin = 1e-9 * highest;

@@ -56,11 +56,10 @@ Solution solve(const ComponentLaplacian& part, int k, EigenSolver choice, EigenS
               "can be solved densely; ask for fewer eigenpairs",
               part.size, kMaxDenseNodes);
   }
-  SAN_CHECK(
-      part.size <= kMaxDenseNodes,
-      "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
-      "for fewer eigenpairs{}",
-      k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
+  SAN_CHECK(part.size <= kMaxDenseNodes,
+            "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
+            "for fewer eigenpairs{}",
+            k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
   return solve_dense(part, k);
 }
 
@@ -141,8 +140,7 @@ Spectrum compute_spectrum(const Graph& graph, const SpectrumOptions& options) {
     for (int32_t i = 0; i < graph.num_nodes; ++i) {
       const auto row = Eigen::Map<VectorXd>(spectrum.vectors.data() + i * columns, spectrum.count);
       // The published program's guard: a row of nothing stays nothing.
-      Eigen::Map<VectorXd>(spectrum.vectors.data() + i * columns, spectrum.count) =
-          row / std::max(row.norm(), 1e-12);
+      Eigen::Map<VectorXd>(spectrum.vectors.data() + i * columns, spectrum.count) = row / std::max(row.norm(), 1e-12);
     }
   }
   return spectrum;

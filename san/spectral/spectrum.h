@@ -9,8 +9,8 @@
 namespace san {
 
 enum class Laplacian {
-  kSymmetric,  // I - D^-1/2 A D^-1/2, degrees clipped to at least 1: an isolated node gets eigenvalue 1, as
-               // published
+  kSymmetric,      // I - D^-1/2 A D^-1/2, degrees clipped to at least 1: an isolated node gets eigenvalue 1, as
+                   // published
   kCombinatorial,  // D - A
   kRandomWalk,     // I - D^-1 A: eigenvalues of kSymmetric, right eigenvectors D^-1/2 u
 };
@@ -44,10 +44,9 @@ struct SpectrumOptions {
 struct Spectrum {
   int num_nodes = 0;
   int count = 0;
-  std::vector<double> values;  // [count] ascending, absolute values
-  std::vector<double>
-      vectors;          // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
-  double residual = 0;  // largest |L v - lambda v| over the kept pairs (unit vectors)
+  std::vector<double> values;   // [count] ascending, absolute values
+  std::vector<double> vectors;  // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
+  double residual = 0;          // largest |L v - lambda v| over the kept pairs (unit vectors)
   EigenSolver solver = EigenSolver::kDense;  // which one answered; kKrylov if it did for any component
 };
 

@@ -72,8 +72,7 @@ TEST(LineReader, SaysWhenGzipIsTruncatedOrDamaged) {
     EXPECT_NE(error_of([&] { lines_of(folder.file("cut.gz")); }).find("cut.gz"), std::string::npos) << length;
   }
   put(folder.file("tail.gz"), bytes + "garbage");
-  EXPECT_NE(error_of([&] { lines_of(folder.file("tail.gz")); }).find("garbage after the end"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { lines_of(folder.file("tail.gz")); }).find("garbage after the end"), std::string::npos);
   std::string flipped = bytes;
   flipped[bytes.size() - 6] ^= 1;  // the checksum
   put(folder.file("flip.gz"), flipped);
@@ -81,8 +80,7 @@ TEST(LineReader, SaysWhenGzipIsTruncatedOrDamaged) {
 }
 
 TEST(LineReader, NamesTheFileThatCannotBeOpened) {
-  EXPECT_NE(error_of([] { LineReader("/no/such/file"); }).find("/no/such/file: cannot open"),
-            std::string::npos);
+  EXPECT_NE(error_of([] { LineReader("/no/such/file"); }).find("/no/such/file: cannot open"), std::string::npos);
   EXPECT_NE(error_of([] { LineReader("/"); }).find("is a folder"), std::string::npos);
 }
 

@@ -22,8 +22,8 @@ TEST(ParallelFor, CallsEveryItemOnce) {
 
 TEST(ParallelFor, RethrowsTheFirstItemsError) {
   for (const int threads : {1, 4}) {
-    const std::string message = testing::error_of(
-        [&] { parallel_for(100, threads, [](int64_t i) { SAN_CHECK(i < 10, "item {}", i); }); });
+    const std::string message =
+        testing::error_of([&] { parallel_for(100, threads, [](int64_t i) { SAN_CHECK(i < 10, "item {}", i); }); });
     EXPECT_EQ(message, "item 10");
   }
 }

@@ -19,9 +19,7 @@ using testing::error_of;
 // What the header promises of every generated graph.
 void expect_simple_sorted_and_symmetric(const Graph& graph) {
   validate(graph);
-  const auto before = [](Edge a, Edge b) {
-    return std::pair(a.source, a.target) < std::pair(b.source, b.target);
-  };
+  const auto before = [](Edge a, Edge b) { return std::pair(a.source, a.target) < std::pair(b.source, b.target); };
   for (size_t i = 0; i < graph.edges.size(); ++i) {
     const Edge e = graph.edges[i];
     ASSERT_NE(e.source, e.target);
@@ -69,8 +67,7 @@ class PatternStatistics : public ::testing::TestWithParam<PatternCase> {};
 
 TEST_P(PatternStatistics, AgreeWithTheProcedure) {
   const PatternCase& expected = GetParam();
-  const PatternOptions options{
-      .seed = 11, .patterns = expected.patterns, .train = kGraphs, .valid = 0, .test = 0};
+  const PatternOptions options{.seed = 11, .patterns = expected.patterns, .train = kGraphs, .valid = 0, .test = 0};
   double nodes = 0, edges = 0, pattern_nodes = 0, block_edges = 0, cross_edges = 0, cross_pairs = 0;
   double inside_edges = 0, inside_pairs = 0, rank_sum = 0;
   std::array<double, 3> features{};
@@ -136,8 +133,7 @@ PatternCase pattern_case(double f) {
           2 * 0.5 / std::sqrt(217.8 * f)};
 }
 
-INSTANTIATE_TEST_SUITE_P(Patterns, PatternStatistics,
-                         ::testing::Values(pattern_case(100), pattern_case(2000)),
+INSTANTIATE_TEST_SUITE_P(Patterns, PatternStatistics, ::testing::Values(pattern_case(100), pattern_case(2000)),
                          [](const auto& info) { return std::to_string(info.param.patterns); });
 
 // What a relabelling leaves of a pattern: its edges, and feature and inner degree of its nodes.
@@ -187,8 +183,7 @@ TEST(Pattern, IsAPureFunctionOfOptionsAndIndex) {
 
 TEST(Cluster, StatisticsAgreeWithTheProcedure) {
   const ClusterOptions options{.seed = 5, .train = kGraphs, .valid = 0, .test = 0};
-  double nodes = 0, edges = 0, inside_pairs = 0, inside_edges = 0, between_pairs = 0, between_edges = 0,
-         ranks = 0;
+  double nodes = 0, edges = 0, inside_pairs = 0, inside_edges = 0, between_pairs = 0, between_edges = 0, ranks = 0;
   std::array<double, 6> classes{};
   for (int64_t i = 0; i < kGraphs; ++i) {
     const Graph graph = make_cluster(options, i);
@@ -249,11 +244,9 @@ TEST(Cluster, SplitsFollowEachOther) {
 
 TEST(Sbm, RefusesSizesThatCannotBe) {
   EXPECT_NE(error_of([] { pattern_count({.patterns = 0}); }).find("at least one pattern"), std::string::npos);
-  EXPECT_NE(error_of([] { pattern_count({.patterns = 3, .train = 10}); }).find("divide evenly"),
-            std::string::npos);
+  EXPECT_NE(error_of([] { pattern_count({.patterns = 3, .train = 10}); }).find("divide evenly"), std::string::npos);
   EXPECT_NE(error_of([] { cluster_count({.valid = -1}); }).find("negative"), std::string::npos);
-  EXPECT_NE(error_of([] { make_pattern({}, 14000); }).find("graph 14000 of a data set of 14000"),
-            std::string::npos);
+  EXPECT_NE(error_of([] { make_pattern({}, 14000); }).find("graph 14000 of a data set of 14000"), std::string::npos);
   EXPECT_NE(error_of([] { make_cluster({}, -1); }).find("graph -1"), std::string::npos);
   EXPECT_NE(error_of([] { make_csl(0, 150); }).find("graph 150"), std::string::npos);
 }
@@ -272,8 +265,7 @@ std::multiset<std::vector<int>> distance_profiles(const Graph& graph) {
       const int step = static_cast<int>(profile.size());
       int reached = 0;
       for (const Edge e : graph.edges) {
-        if (distance[static_cast<size_t>(e.source)] == step - 1 &&
-            distance[static_cast<size_t>(e.target)] < 0) {
+        if (distance[static_cast<size_t>(e.source)] == step - 1 && distance[static_cast<size_t>(e.target)] < 0) {
           distance[static_cast<size_t>(e.target)] = step;
           ++reached;
         }
@@ -456,8 +448,7 @@ TEST(RandomTree, EveryLabelledTreeIsEquallyLikely) {
   constexpr int kDraws = 16000;
   for (int seed = 0; seed < kDraws; ++seed) {
     std::vector<std::pair<int, int>> key;
-    for (const Edge e : make_random_tree(4, static_cast<uint64_t>(seed)).edges)
-      key.emplace_back(e.source, e.target);
+    for (const Edge e : make_random_tree(4, static_cast<uint64_t>(seed)).edges) key.emplace_back(e.source, e.target);
     ++counts[key];
   }
   EXPECT_EQ(counts.size(), 16u);  // Cayley: 4^2
@@ -472,8 +463,7 @@ TEST(RandomRegular, IsSimpleAndRegularAtEverySize) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
         const Graph graph = make_random_regular(nodes, degree, seed);
         expect_simple_sorted_and_symmetric(graph);
-        ASSERT_EQ(degrees(graph), std::vector<int>(static_cast<size_t>(nodes), degree))
-            << nodes << " " << seed;
+        ASSERT_EQ(degrees(graph), std::vector<int>(static_cast<size_t>(nodes), degree)) << nodes << " " << seed;
       }
     }
   }

@@ -41,8 +41,7 @@ TEST(ParseGraph, ReadsEveryKey) {
   ASSERT_TRUE(graph.eigenpairs);
   EXPECT_EQ(graph.eigenpairs->count, 3);
   EXPECT_EQ(graph.eigenpairs->values, (std::vector<float>{0, 1, 2}));
-  EXPECT_EQ(graph.eigenpairs->vectors,
-            (std::vector<float>{0.5f, 0.7f, -0.5f, 0.7f, 0, 0.7f, 0.5f, -0.7f, -0.5f}));
+  EXPECT_EQ(graph.eigenpairs->vectors, (std::vector<float>{0.5f, 0.7f, -0.5f, 0.7f, 0, 0.7f, 0.5f, -0.7f, -0.5f}));
 }
 
 TEST(ParseGraph, TheOrderOfKeysDoesNotMatter) {
@@ -82,8 +81,7 @@ TEST(ParseGraph, OneNumberWithAPointMakesAllFeaturesReal) {
   EXPECT_EQ(parse(head + "[3000000000,0.5]}").node_features, (Features{0, 1, {}, {3e9f, 0.5f}}));
   EXPECT_EQ(parse(head + "[123456789012345678901234567890,0.5]}").node_features.values[0],
             123456789012345678901234567890.0f);
-  EXPECT_EQ(parse(R"({"num_nodes":2,"edges":[],"node_attr":[1,-2]})").node_features,
-            (Features{0, 1, {}, {1, -2}}));
+  EXPECT_EQ(parse(R"({"num_nodes":2,"edges":[],"node_attr":[1,-2]})").node_features, (Features{0, 1, {}, {1, -2}}));
 }
 
 TEST(ParseGraph, RealNumbersAreTheNearestFloatsOfTheirText) {
@@ -177,13 +175,11 @@ TEST(ParseGraph, SaysInOneLineWhatIsWrong) {
       {R"({"num_nodes":2,"edges":"0-1"})", "edges must be a list of pairs"},
       // undirected
       {R"({"num_nodes":2,"undirected":1,"edges":[]})", "undirected must be true or false"},
-      {R"({"num_nodes":2,"undirected":true,"edges":[[0,1],[1,1],[1,0]]})",
-       "edges 0 and 2 are the same undirected"},
+      {R"({"num_nodes":2,"undirected":true,"edges":[[0,1],[1,1],[1,0]]})", "edges 0 and 2 are the same undirected"},
       {R"({"num_nodes":2,"undirected":true,"edges":[[0,1],[0,1]]})", "edges 0 and 1 are the same undirected"},
       {R"({"num_nodes":2,"undirected":true,"edges":[[1,1],[1,1]]})", "edges 0 and 1 are the same undirected"},
       {R"({"num_nodes":2,"undirected":true,"edges":[[0,1],[0,2]]})", "edge 1 names node 2"},
-      {R"({"num_nodes":2,"undirected":true,"edges":[[0,1]],"edge_feat":[1,1]})",
-       "edge_feat has 2 rows for 1 edges"},
+      {R"({"num_nodes":2,"undirected":true,"edges":[[0,1]],"edge_feat":[1,1]})", "edge_feat has 2 rows for 1 edges"},
       // features
       {head + ",\"node_feat\":[1]}", "node_feat has 1 rows for 2 nodes"},
       {head + ",\"node_feat\":[]}", "node_feat has 0 rows for 2 nodes"},
@@ -320,8 +316,7 @@ void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b
 float any_float(Random& random) {
   for (;;) {
     const auto x = std::bit_cast<float>(static_cast<uint32_t>(random.bits()));
-    if (random.chance(0.3))
-      return static_cast<float>(random.range(-3, 4)) * (random.chance(0.5) ? 1.0f : -0.0f);
+    if (random.chance(0.3)) return static_cast<float>(random.range(-3, 4)) * (random.chance(0.5) ? 1.0f : -0.0f);
     if (std::isfinite(x)) return x;
   }
 }
@@ -357,8 +352,7 @@ Graph any_graph(Random& random) {
     graph.edges.push_back({random.range(0, graph.num_nodes), random.range(0, graph.num_nodes)});
   }
   graph.node_features = any_features(graph.num_nodes, random);
-  if (!graph.edges.empty())
-    graph.edge_features = any_features(static_cast<int64_t>(graph.edges.size()), random);
+  if (!graph.edges.empty()) graph.edge_features = any_features(static_cast<int64_t>(graph.edges.size()), random);
   const int kind = random.range(0, 3);
   if (kind == 1) graph.graph_labels.resize(random.below(4));
   if (kind == 2) graph.node_labels.resize(static_cast<size_t>(graph.num_nodes));

@@ -24,8 +24,8 @@ TEST(AuthorsImport, MapsNames) {
       {"linear_A.weight", "lpe.input.weight"},
   };
   for (const auto& [theirs, ours] : names) EXPECT_EQ(authors_tensor_name(theirs), ours);
-  for (const char* unknown : {"", "layers.", "layers.x.O_h.bias", "layers.0", "PE_Transformer.norm.weight",
-                              "gamma", "embedding_h.atom_embedding_list.8.bias"}) {
+  for (const char* unknown : {"", "layers.", "layers.x.O_h.bias", "layers.0", "PE_Transformer.norm.weight", "gamma",
+                              "embedding_h.atom_embedding_list.8.bias"}) {
     EXPECT_FALSE(authors_tensor_name(unknown)) << unknown;
   }
 }

@@ -105,8 +105,7 @@ TEST(ModelConfig, SaysWhatIsWrong) {
          d.model.out_dim = 2;
          d.model.heads = 2;
        }},
-      {"task node-classification does not go with",
-       [](auto& d) { d.task.kind = TaskKind::kNodeClassification; }},
+      {"task node-classification does not go with", [](auto& d) { d.task.kind = TaskKind::kNodeClassification; }},
       {"task.loss = l1 does not go with", [](auto& d) { d.task.kind = TaskKind::kBinary; }},
       {"3 target names for 1 outputs",
        [](auto& d) {
@@ -219,8 +218,7 @@ TEST(ModelFolder, RefusesWeightsThatAreNotTheModels) {
 
 TEST(ModelFolder, NamesTheFileThatIsMissing) {
   testing::TemporaryFolder folder;
-  EXPECT_NE(error_of([&] { read_model(folder.path() / "none"); }).find("not a model folder"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { read_model(folder.path() / "none"); }).find("not a model folder"), std::string::npos);
   EXPECT_NE(error_of([&] { read_model(folder.path()); }).find("config.json: cannot open"), std::string::npos);
   const StoredModel model = stored_zeros();
   write_model(folder.path() / "m", model);
@@ -246,8 +244,7 @@ TEST(CheckGraph, NamesTheNodeAndTheColumnTheModelDoesNotKnow) {
   config.node_tables = {1};
   EXPECT_NO_THROW(check_graph(config, graph, ""));
   config.edge_tables = {1};  // absent edge features are category 1
-  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("no edge features (category 1)"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { check_graph(config, graph, ""); }).find("no edge features (category 1)"), std::string::npos);
 }
 
 }  // namespace

@@ -104,8 +104,7 @@ TEST(Safetensors, ReadsTheRecordedFilesAsAGenericJsonParserSeesThem) {
         EXPECT_EQ(tensor.shape, entry["shape"].get<std::vector<int64_t>>());
         const char* const dtypes[] = {"F32", "F64", "I64"};
         EXPECT_EQ(dtypes[static_cast<int>(tensor.dtype)], entry["dtype"].get<std::string>());
-        const auto begin = entry["data_offsets"][0].get<size_t>(),
-                   end = entry["data_offsets"][1].get<size_t>();
+        const auto begin = entry["data_offsets"][0].get<size_t>(), end = entry["data_offsets"][1].get<size_t>();
         ASSERT_EQ(tensor.data.size(), end - begin);
         EXPECT_EQ(std::memcmp(tensor.data.data(), bytes.data() + 8 + length + begin, end - begin), 0) << key;
       }
@@ -131,8 +130,7 @@ TEST(Safetensors, WidensTheNarrowTypes) {
   const std::vector<float> expected{
       1, -2, 65504, 0x1p-14f, 0x1p-24f, 1023 * 0x1p-24f, -std::numeric_limits<float>::infinity(), -0.0f};
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(std::bit_cast<uint32_t>(file.tensors.at("f16").f32()[i]), std::bit_cast<uint32_t>(expected[i]))
-        << i;
+    EXPECT_EQ(std::bit_cast<uint32_t>(file.tensors.at("f16").f32()[i]), std::bit_cast<uint32_t>(expected[i])) << i;
   }
   EXPECT_EQ(file.tensors.at("bf16").f32()[0], 1.0f);
   EXPECT_EQ(file.tensors.at("bf16").f32()[1], -2.0f);
@@ -142,10 +140,9 @@ TEST(Safetensors, WidensTheNarrowTypes) {
   EXPECT_EQ(file.tensors.at("u8").i64()[1], 255);
   EXPECT_EQ(file.tensors.at("bool").i64()[0], 1);
   EXPECT_EQ(file.tensors.at("bool").count(), 2);
-  const TensorFile nan =
-      parse_safetensors(file_of(R"({"x":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})",
-                                bytes_of(std::vector<uint16_t>{0x7e00})),
-                        "m");
+  const TensorFile nan = parse_safetensors(
+      file_of(R"({"x":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", bytes_of(std::vector<uint16_t>{0x7e00})),
+      "m");
   EXPECT_TRUE(std::isnan(nan.tensors.at("x").f32()[0]));
 }
 
@@ -197,21 +194,17 @@ TEST(Safetensors, SaysInOneLineWhatIsWrong) {
       {one(R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])"), "negative number -8 in its data_offsets"},
       {one(sound + R"(,"extra":1)"), "unknown field 'extra'"},
       {one(sound + R"(,"shape":[2])"), "the field 'shape' twice"},
-      {one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"),
-       "has 8 bytes, but F32 of shape [3] takes 12"},
-      {one(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"),
-       "has 8 bytes, but F64 of shape [2] takes 16"},
+      {one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), "has 8 bytes, but F32 of shape [3] takes 12"},
+      {one(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"), "has 8 bytes, but F64 of shape [2] takes 16"},
       {one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), "data_offsets [8, 0]"},
       {one(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])"), "the file holds 8 bytes"},
-      {one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", std::string(7, 'x')),
-       "the file holds 7 bytes"},
+      {one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", std::string(7, 'x')), "the file holds 7 bytes"},
       {one(sound, std::string(9, 'x')), "1 bytes after the last tensor"},
       {one(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), "leaves a gap"},
       // shapes whose product is right only modulo 2^64
       {one(R"("dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8])"), "impossible shape"},
       {one(R"("dtype":"F32","shape":[4611686018427387906],"data_offsets":[0,8])"), "impossible shape"},
-      {one(R"("dtype":"F32","shape":[4611686018427387904,4,0],"data_offsets":[0,0])", ""),
-       "impossible shape"},
+      {one(R"("dtype":"F32","shape":[4611686018427387904,4,0],"data_offsets":[0,0])", ""), "impossible shape"},
       {one(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8])"), "does not fit 63 bits"},
       {one(R"("dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,8])"), "does not fit 63 bits"},
       {one(R"("dtype":"F32","shape":[)" + many + R"(],"data_offsets":[0,4])"), "more than 16 dimensions"},
@@ -245,8 +238,7 @@ TEST(Safetensors, SaysInOneLineWhatIsWrong) {
     write_file(path, c.bytes);
     EXPECT_EQ(error_of([&] { read_safetensors(path); }), path + message.substr(1));
   }
-  EXPECT_NE(error_of([] { read_safetensors("/no/such/file"); }).find("/no/such/file: cannot open"),
-            std::string::npos);
+  EXPECT_NE(error_of([] { read_safetensors("/no/such/file"); }).find("/no/such/file: cannot open"), std::string::npos);
   EXPECT_NE(error_of([] { read_safetensors("/dev/null"); }).find("not a regular file"), std::string::npos);
   EXPECT_NE(error_of([&] { read_safetensors(folder.path()); }).find("not a regular file"), std::string::npos);
 }
@@ -256,14 +248,11 @@ TEST(Safetensors, RefusesToWriteWhatItWouldNotRead) {
   const auto writing = [&](const std::string& name, Tensor tensor) {
     return error_of([&] { write_safetensors(folder.file("m"), {{{name, std::move(tensor)}}, {}}); });
   };
-  EXPECT_NE(writing("__metadata__", make_tensor({}, {1})).find("no tensor can have the name"),
-            std::string::npos);
+  EXPECT_NE(writing("__metadata__", make_tensor({}, {1})).find("no tensor can have the name"), std::string::npos);
   EXPECT_NE(writing("\xff", make_tensor({}, {1})).find("not UTF-8"), std::string::npos);
-  EXPECT_NE(writing("x", {DType::kF64, {1}, std::vector<std::byte>(4)}).find("holds 4 bytes"),
-            std::string::npos);
+  EXPECT_NE(writing("x", {DType::kF64, {1}, std::vector<std::byte>(4)}).find("holds 4 bytes"), std::string::npos);
   EXPECT_NE(writing("x", {DType::kF64, {-1}, {}}).find("cannot have the shape [-1]"), std::string::npos);
-  EXPECT_NE(writing("x", make_tensor(std::vector<int64_t>(17, 1), {1})).find("dimensions"),
-            std::string::npos);
+  EXPECT_NE(writing("x", make_tensor(std::vector<int64_t>(17, 1), {1})).find("dimensions"), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_NE(error_of([] {
               make_tensor({2, 2}, {1, 2, 3});

@@ -74,9 +74,9 @@ TEST_P(Golden, EvaluationInDouble) {
     EXPECT_LE(relative_error(seen.at(fmt::format("attention.{}", layer)),
                              expected(fmt::format("inter64.attn_layer{}", layer))),
               tolerance);
-    EXPECT_LE(relative_error(seen.at(fmt::format("layer.{}", layer)),
-                             expected(fmt::format("inter64.h_layer{}", layer))),
-              tolerance);
+    EXPECT_LE(
+        relative_error(seen.at(fmt::format("layer.{}", layer)), expected(fmt::format("inter64.h_layer{}", layer))),
+        tolerance);
   }
 }
 
@@ -146,8 +146,7 @@ TEST_P(Golden, SixAdamStepsInDouble) {
     const at::Tensor loss = task_loss(task(), model.forward(batch, options), batch.labels);
     // Steps multiply the differences of the pair features' rounding (edge LPE).
     const double tolerance = 1e-8;
-    EXPECT_NEAR(loss.item<double>(), losses[step].item<double>(),
-                tolerance * std::abs(losses[step].item<double>()))
+    EXPECT_NEAR(loss.item<double>(), losses[step].item<double>(), tolerance * std::abs(losses[step].item<double>()))
         << step;
     for (const at::Tensor& p : parameters) p.mutable_grad() = at::Tensor();
     loss.backward();

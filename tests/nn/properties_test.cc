@@ -140,28 +140,23 @@ Graph relabelled(const Graph& graph, const std::vector<int>& new_number, Random&
   Graph out = graph;
   const auto move_rows = [&](auto& to, const auto& from, int columns) {
     for (int node = 0; node < graph.num_nodes; ++node) {
-      std::copy_n(from.begin() + node * columns, columns,
-                  to.begin() + new_number[static_cast<size_t>(node)] * columns);
+      std::copy_n(from.begin() + node * columns, columns, to.begin() + new_number[static_cast<size_t>(node)] * columns);
     }
   };
-  move_rows(out.node_features.categories, graph.node_features.categories,
-            graph.node_features.category_columns);
+  move_rows(out.node_features.categories, graph.node_features.categories, graph.node_features.category_columns);
   move_rows(out.node_features.values, graph.node_features.values, graph.node_features.value_columns);
-  if (graph.eigenpairs)
-    move_rows(out.eigenpairs->vectors, graph.eigenpairs->vectors, graph.eigenpairs->count);
+  if (graph.eigenpairs) move_rows(out.eigenpairs->vectors, graph.eigenpairs->vectors, graph.eigenpairs->count);
   std::vector<size_t> order(graph.edges.size());
   std::iota(order.begin(), order.end(), 0);
   random.shuffle(std::span<size_t>(order));
   for (size_t i = 0; i < order.size(); ++i) {
     const Edge& edge = graph.edges[order[i]];
-    out.edges[i] = {new_number[static_cast<size_t>(edge.source)],
-                    new_number[static_cast<size_t>(edge.target)]};
+    out.edges[i] = {new_number[static_cast<size_t>(edge.source)], new_number[static_cast<size_t>(edge.target)]};
     const auto copy_row = [&](auto& to, const auto& from, int columns) {
       std::copy_n(from.begin() + static_cast<ptrdiff_t>(order[i]) * columns, columns,
                   to.begin() + static_cast<ptrdiff_t>(i) * columns);
     };
-    copy_row(out.edge_features.categories, graph.edge_features.categories,
-             graph.edge_features.category_columns);
+    copy_row(out.edge_features.categories, graph.edge_features.categories, graph.edge_features.category_columns);
     copy_row(out.edge_features.values, graph.edge_features.values, graph.edge_features.value_columns);
   }
   return out;
@@ -277,10 +272,10 @@ Graph undirected(int nodes, const std::vector<std::pair<int, int>>& edges) {
 TEST(Properties, SanTellsApartGraphsThat1WlCannot) {
   const Graph hexagon = make_cycle(6), triangles = disjoint_union({make_cycle(3), make_cycle(3)});
   // Two fused six-rings against two five-rings joined by a bond: both 10 atoms, 11 bonds.
-  const Graph decalin = undirected(
-      10, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 0}, {4, 6}, {6, 7}, {7, 8}, {8, 9}, {9, 5}});
-  const Graph bicyclopentyl = undirected(
-      10, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 0}, {5, 6}, {6, 7}, {7, 8}, {8, 9}, {9, 5}, {0, 5}});
+  const Graph decalin =
+      undirected(10, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 0}, {4, 6}, {6, 7}, {7, 8}, {8, 9}, {9, 5}});
+  const Graph bicyclopentyl =
+      undirected(10, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 0}, {5, 6}, {6, 7}, {7, 8}, {8, 9}, {9, 5}, {0, 5}});
   // The degree as a feature: 1-WL finds it by itself, so the pair stays alike to it. Edge codes change
   // attention weights, not values: over nodes that are all equal a weighted mean cannot show them, over nodes
   // of two kinds it can.
@@ -312,8 +307,7 @@ TEST(Properties, SanTellsApartGraphsThat1WlCannot) {
           config.layers = 3;
           config.hidden_dim = 32;
           SanModel model(config, seed, at::kDouble);
-          const double difference =
-              (run(model, {c.first}) - run(model, {c.second})).abs().max().item<double>();
+          const double difference = (run(model, {c.first}) - run(model, {c.second})).abs().max().item<double>();
           if (kind == LpeKind::kNone && attention == AttentionKind::kSparse) {
             EXPECT_LT(difference, 1e-12);
           } else if (kind == LpeKind::kNode || (kind == LpeKind::kEdge && c.two_kinds_of_nodes)) {
@@ -335,9 +329,7 @@ TEST(Properties, AttentionIsTheSpecifiedSumOverPairs) {
     const BatchTensors batch = to_tensors(testing::batch_of({graph}), config, at::kDouble, at::kCPU);
     std::map<std::string, at::Tensor> seen;
     SanModel::Options options;
-    options.observe = [&](const std::string& name, const at::Tensor& t) {
-      seen[name] = t.detach().contiguous();
-    };
+    options.observe = [&](const std::string& name, const at::Tensor& t) { seen[name] = t.detach().contiguous(); };
     model.forward(batch, options);
 
     const auto map = [&](const at::Tensor& x, const std::string& name) {
@@ -368,8 +360,7 @@ TEST(Properties, AttentionIsTheSpecifiedSumOverPairs) {
     if (!graph.edges.empty()) {
       const at::Tensor projected = map(seen.at("e_real"), "e1");
       for (size_t i = 0; i < graph.edges.size(); ++i) {
-        pairs.push_back(
-            {graph.edges[i].source, graph.edges[i].target, true, projected[static_cast<int64_t>(i)]});
+        pairs.push_back({graph.edges[i].source, graph.edges[i].target, true, projected[static_cast<int64_t>(i)]});
       }
     }
     if (config.full() && seen.contains("e_added")) {
@@ -377,8 +368,7 @@ TEST(Properties, AttentionIsTheSpecifiedSumOverPairs) {
       int64_t row = 0;
       for (int64_t a = 0; a < nodes; ++a) {
         for (int64_t b = 0; b < nodes; ++b) {
-          if (a != b && !is_real(a, b))
-            pairs.push_back({a, b, false, projected[projected.size(0) == 1 ? 0 : row++]});
+          if (a != b && !is_real(a, b)) pairs.push_back({a, b, false, projected[projected.size(0) == 1 ? 0 : row++]});
         }
       }
     }
@@ -393,19 +383,16 @@ TEST(Properties, AttentionIsTheSpecifiedSumOverPairs) {
           const std::string kind = pair.real ? "1" : "2";
           double score = 0;
           for (int64_t c = head * head_width; c < (head + 1) * head_width; ++c) {
-            score += q[kind][i][c].item<double>() * k[kind][pair.source][c].item<double>() *
-                     pair.e[c].item<double>();
+            score += q[kind][i][c].item<double>() * k[kind][pair.source][c].item<double>() * pair.e[c].item<double>();
           }
-          const double weight =
-              std::exp(std::clamp(score / std::sqrt(static_cast<double>(head_width)), -5.0, 5.0));
+          const double weight = std::exp(std::clamp(score / std::sqrt(static_cast<double>(head_width)), -5.0, 5.0));
           total[pair.real ? 0 : 1] += weight;
           for (int64_t c = 0; c < head_width; ++c) {
             sum[pair.real ? 0 : 1][static_cast<size_t>(c)] +=
                 weight * v[pair.source][head * head_width + c].item<double>();
           }
         }
-        const double share[2] = {config.full() ? 1 / (1 + config.gamma) : 1.0,
-                                 config.gamma / (1 + config.gamma)};
+        const double share[2] = {config.full() ? 1 / (1 + config.gamma) : 1.0, config.gamma / (1 + config.gamma)};
         for (int64_t c = 0; c < head_width; ++c) {
           const double real = sum[0][static_cast<size_t>(c)], added = sum[1][static_cast<size_t>(c)];
           double out = 0;
@@ -512,13 +499,11 @@ TEST(TaskLoss, WeightsClassesByTheirRarityInTheBatch) {
   TaskConfig task;
   task.kind = TaskKind::kNodeClassification;
   task.loss = Loss::kWeightedCrossEntropy;
-  const at::Tensor outputs =
-      at::tensor({0.0, 1.0, 2.0, 0.5, -1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 3.0}).view({4, 3});
+  const at::Tensor outputs = at::tensor({0.0, 1.0, 2.0, 0.5, -1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 3.0}).view({4, 3});
   const at::Tensor labels = at::tensor({0.0, 0.0, 2.0, 0.0}).view({4, 1});
   // n = (3, 0, 1), V = 4: weights 1/4, 0, 3/4.
   const at::Tensor logp = outputs.log_softmax(1);
-  const double expected =
-      -(0.25 * (logp[0][0] + logp[1][0] + logp[3][0]) + 0.75 * logp[2][2]).item<double>() / 1.5;
+  const double expected = -(0.25 * (logp[0][0] + logp[1][0] + logp[3][0]) + 0.75 * logp[2][2]).item<double>() / 1.5;
   EXPECT_NEAR(task_loss(task, outputs, labels).item<double>(), expected, 1e-12);
   EXPECT_EQ(task_loss(task, outputs, at::zeros({4, 1}, at::kDouble)).item<double>(), 0.0);  // one class only
   EXPECT_NE(testing::error_of([&] {
