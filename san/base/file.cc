@@ -51,7 +51,7 @@ int open_for_reading(const std::string& path) {
 
 struct LineReader::Impl {
   Impl(const std::string& path, size_t limit)
-      : name(path == "-" ? "<stdin>" : path), fd(open_for_reading(path)), max_line(limit), input(kChunk) {
+      : name(path == "-" ? "<stdin>" : path), fd(open_for_reading(path)), max_line(limit), input(kChunk), text(kChunk) {
     struct stat info {};
     if (::fstat(fd.get(), &info) == 0) {
       SAN_CHECK(!S_ISDIR(info.st_mode), "{}: is a folder, not a file", name);
