@@ -90,8 +90,8 @@ TEST(ValidateGraph, NamesEveryBrokenRule) {
 TEST(Graph, MissingLabelsAreEqualAndEverythingElseTells) {
   EXPECT_EQ(sound(), sound());
   const std::vector<std::function<void(Graph&)>> changes{
-      [](Graph& g) { g.id = "x"; },
-      [](Graph& g) { g.split = "x"; },
+      [](Graph& g) { g.id += 'x'; },
+      [](Graph& g) { g.split += 'x'; },
       [](Graph& g) { ++g.num_nodes; },
       [](Graph& g) { std::swap(g.edges[0], g.edges[1]); },
       [](Graph& g) { g.node_features.values[0] = 9; },
