@@ -46,8 +46,7 @@ int open_for_reading(const std::string& path) {
 
 }  // namespace
 
-// --- LineReader
-// ------------------------------------------------------------------------------------------------------
+// --- LineReader ------------------------------------------------------------------------------------------------------
 
 struct LineReader::Impl {
   Impl(const std::string& path, size_t limit)
@@ -215,8 +214,7 @@ int64_t LineReader::bytes_total() const {
   return impl_->total;
 }
 
-// --- FileWriter
-// ------------------------------------------------------------------------------------------------------
+// --- FileWriter ------------------------------------------------------------------------------------------------------
 
 struct FileWriter::Impl {
   explicit Impl(const std::string& target) : path(target) {

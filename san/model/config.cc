@@ -14,26 +14,7 @@ constexpr int kMaxWidth = 1 << 16;
 constexpr int kMaxLayers = 1000;
 constexpr int kMaxTableRows = 1 << 26;
 
-std::string list_names(const auto& names) {
-  std::string out;
-  for (const auto& [value, name] : names) out += (out.empty() ? "" : ", ") + std::string(name);
-  return out;
-}
-
 }  // namespace
-
-#define SAN_ENUM_NAMES(Type, ...)                                                                     \
-  EnumNames<Type> enum_names(Type) {                                                                  \
-    static constexpr std::pair<Type, std::string_view> kNames[] = {__VA_ARGS__};                      \
-    return kNames;                                                                                    \
-  }                                                                                                   \
-  template <>                                                                                         \
-  Type parse_enum<Type>(std::string_view name, std::string_view field) {                              \
-    for (const auto& [value, known] : enum_names(Type{})) {                                           \
-      if (known == name) return value;                                                                \
-    }                                                                                                 \
-    fail("{} = '{}': one of {} is expected", field, printable(name), list_names(enum_names(Type{}))); \
-  }
 
 SAN_ENUM_NAMES(LpeKind, {LpeKind::kNone, "none"}, {LpeKind::kNode, "node"}, {LpeKind::kEdge, "edge"})
 SAN_ENUM_NAMES(LpeInit, {LpeInit::kIndependent, "independent"}, {LpeInit::kCopied, "copied"})
@@ -47,13 +28,8 @@ SAN_ENUM_NAMES(TaskKind, {TaskKind::kRegression, "regression"}, {TaskKind::kBina
                {TaskKind::kMulticlass, "multiclass"}, {TaskKind::kNodeClassification, "node-classification"})
 SAN_ENUM_NAMES(Loss, {Loss::kL1, "l1"}, {Loss::kMse, "mse"}, {Loss::kCrossEntropy, "cross-entropy"},
                {Loss::kWeightedCrossEntropy, "weighted-cross-entropy"}, {Loss::kSigmoidBce, "sigmoid-bce"})
-SAN_ENUM_NAMES(Laplacian, {Laplacian::kSymmetric, "symmetric"}, {Laplacian::kCombinatorial, "combinatorial"},
-               {Laplacian::kRandomWalk, "random-walk"})
-SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"}, {EigenvectorNorm::kNode, "node"})
-#undef SAN_ENUM_NAMES
 
-// --- validation
-// ------------------------------------------------------------------------------------------------------
+// --- validation ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -137,8 +113,7 @@ void validate(const ModelDescription& description) {
             parameters, kMaxParameters);
 }
 
-// --- JSON
-// ------------------------------------------------------------------------------------------------------------
+// --- JSON ------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -156,17 +131,6 @@ struct Writer {
     }
   }
 };
-
-template <typename T>
-constexpr const char* kind_name() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, int>) return "a whole number";
-  if constexpr (std::is_same_v<T, double>) return "a number";
-  if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of whole numbers";
-  if constexpr (std::is_same_v<T, std::vector<double>>) return "a list of numbers";
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a list of strings";
-  return "a string";
-}
 
 bool fits_int(const Json& json) {
   return json.is_number_integer() && json.get<int64_t>() >= INT32_MIN && json.get<int64_t>() <= INT32_MAX &&
@@ -295,8 +259,7 @@ ModelDescription description_from_json(std::string_view json, const std::string&
   }
 }
 
-// --- tensors
-// ---------------------------------------------------------------------------------------------------------
+// --- tensors ---------------------------------------------------------------------------------------------------------
 
 int64_t TensorSpec::count() const {
   int64_t product = 1;

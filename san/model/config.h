@@ -6,16 +6,14 @@
 // table.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "san/base/enum_names.h"
 #include "san/spectral/spectrum.h"
 
 namespace san {
@@ -108,11 +106,7 @@ struct ModelDescription {
 void validate(const ModelDescription& description);
 inline constexpr int64_t kMaxParameters = int64_t{1} << 31;
 
-// --- names of enum values, as config files write them
-// ----------------------------------------------------------------
-
-template <typename Enum>
-using EnumNames = std::span<const std::pair<Enum, std::string_view>>;
+// --- names of enum values (see base/enum_names.h) --------------------------------------------------------------------
 
 EnumNames<LpeKind> enum_names(LpeKind);
 EnumNames<LpeInit> enum_names(LpeInit);
@@ -123,22 +117,8 @@ EnumNames<AddedEdge> enum_names(AddedEdge);
 EnumNames<TableInit> enum_names(TableInit);
 EnumNames<TaskKind> enum_names(TaskKind);
 EnumNames<Loss> enum_names(Loss);
-EnumNames<Laplacian> enum_names(Laplacian);
-EnumNames<EigenvectorNorm> enum_names(EigenvectorNorm);
 
-// The value of that name; throws Error listing the known ones: parse_enum<Readout>("sum", "model.readout").
-template <typename Enum>
-Enum parse_enum(std::string_view name, std::string_view field);
-template <typename Enum>
-std::string_view enum_name(Enum value) {
-  for (const auto& [candidate, name] : enum_names(value)) {
-    if (candidate == value) return name;
-  }
-  return "?";
-}
-
-// --- tables of fields: field(name, member, what it is)
-// ---------------------------------------------------------------
+// --- tables of fields: field(name, member, what it is) ---------------------------------------------------------------
 
 template <typename Config, typename Visitor>
 void visit_lpe_fields(Config& c, Visitor&& field) {
@@ -196,16 +176,26 @@ void visit_task_fields(Config& c, Visitor&& field) {
   field("shift", c.shift, "label = output * scale + shift");
 }
 
-// --- JSON
-// ------------------------------------------------------------------------------------------------------------
+// What a value of this type is called in messages: "'model.bias' must be true or false".
+template <typename T>
+constexpr const char* kind_name() {
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (std::is_same_v<T, int>) return "a whole number";
+  if constexpr (std::is_same_v<T, double>) return "a number";
+  if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of whole numbers";
+  if constexpr (std::is_same_v<T, std::vector<double>>) return "a list of numbers";
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a list of strings";
+  return "a string";
+}
+
+// --- JSON ------------------------------------------------------------------------------------------------------------
 
 std::string to_json(const ModelDescription& description);
 // Strict: unknown or missing fields, wrong types and anything validate() refuses are Errors that start with
 // `where`.
 ModelDescription description_from_json(std::string_view json, const std::string& where);
 
-// --- tensors
-// ---------------------------------------------------------------------------------------------------------
+// --- tensors ---------------------------------------------------------------------------------------------------------
 
 enum class Init { kZeros, kOnes, kUniformFanIn, kXavier, kNormal };
 

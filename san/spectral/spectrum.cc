@@ -154,51 +154,10 @@ Eigenpairs to_eigenpairs(const Spectrum& spectrum) {
   return pairs;
 }
 
-Laplacian parse_laplacian(std::string_view name) {
-  for (const auto kind : {Laplacian::kSymmetric, Laplacian::kCombinatorial, Laplacian::kRandomWalk}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown Laplacian '{}': expected symmetric, combinatorial or random-walk", printable(name));
-}
-
-EigenvectorNorm parse_eigenvector_norm(std::string_view name) {
-  for (const auto kind : {EigenvectorNorm::kEigenvector, EigenvectorNorm::kNode}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown eigenvector norm '{}': expected eigenvector or node", printable(name));
-}
-
-EigenSolver parse_eigen_solver(std::string_view name) {
-  for (const auto kind : {EigenSolver::kAuto, EigenSolver::kDense, EigenSolver::kKrylov}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown solver '{}': expected auto, dense or krylov", printable(name));
-}
-
-std::string_view name_of(Laplacian laplacian) {
-  switch (laplacian) {
-    case Laplacian::kCombinatorial:
-      return "combinatorial";
-    case Laplacian::kRandomWalk:
-      return "random-walk";
-    default:
-      return "symmetric";
-  }
-}
-
-std::string_view name_of(EigenvectorNorm norm) {
-  return norm == EigenvectorNorm::kNode ? "node" : "eigenvector";
-}
-
-std::string_view name_of(EigenSolver solver) {
-  switch (solver) {
-    case EigenSolver::kDense:
-      return "dense";
-    case EigenSolver::kKrylov:
-      return "krylov";
-    default:
-      return "auto";
-  }
-}
+SAN_ENUM_NAMES(Laplacian, {Laplacian::kSymmetric, "symmetric"}, {Laplacian::kCombinatorial, "combinatorial"},
+               {Laplacian::kRandomWalk, "random-walk"})
+SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"}, {EigenvectorNorm::kNode, "node"})
+SAN_ENUM_NAMES(EigenSolver, {EigenSolver::kAuto, "auto"}, {EigenSolver::kDense, "dense"},
+               {EigenSolver::kKrylov, "krylov"})
 
 }  // namespace san

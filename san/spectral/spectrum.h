@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "san/base/enum_names.h"
 #include "san/graph/graph.h"
 
 namespace san {
@@ -50,14 +51,10 @@ struct Spectrum {
   EigenSolver solver = EigenSolver::kDense;  // which one answered; kKrylov if it did for any component
 };
 
-// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node"; "auto",
-// "dense", "krylov". Throw Error for others.
-Laplacian parse_laplacian(std::string_view name);
-EigenvectorNorm parse_eigenvector_norm(std::string_view name);
-EigenSolver parse_eigen_solver(std::string_view name);
-std::string_view name_of(Laplacian laplacian);
-std::string_view name_of(EigenvectorNorm norm);
-std::string_view name_of(EigenSolver solver);
+// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node"; "auto", "dense", "krylov".
+EnumNames<Laplacian> enum_names(Laplacian);
+EnumNames<EigenvectorNorm> enum_names(EigenvectorNorm);
+EnumNames<EigenSolver> enum_names(EigenSolver);
 
 // The adjacency is the simple undirected one: a_ij = 1 if (i,j) or (j,i) is listed, however often; a self
 // loop counts 1 on the diagonal and in the degree.
