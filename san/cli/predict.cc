@@ -37,14 +37,9 @@ std::string csv_field(const std::string& text) {
 }
 
 std::string header_of(const ModelDescription& description, bool raw) {
-  const bool node = description.model.readout == Readout::kNode;
-  const auto& task = description.task;
-  const auto outputs = static_cast<size_t>(description.model.outputs);
-  const auto& names = task.classes.size() == outputs ? task.classes : task.targets;
-  std::string header = node ? "id,node" : "id";
-  for (size_t i = 0; i < outputs; ++i) {
-    header += ',' + (raw || names.size() != outputs ? fmt::format("y{}", i) : csv_field(names[i]));
-  }
+  std::string header = description.model.readout == Readout::kNode ? "id,node" : "id";
+  const std::vector<std::string> names = output_names(description);
+  for (size_t i = 0; i < names.size(); ++i) header += ',' + (raw ? fmt::format("y{}", i) : csv_field(names[i]));
   return header + '\n';
 }
 

@@ -113,6 +113,17 @@ void validate(const ModelDescription& description) {
             parameters, kMaxParameters);
 }
 
+std::vector<std::string> output_names(const ModelDescription& description) {
+  const auto outputs = static_cast<size_t>(description.model.outputs);
+  const TaskConfig& task = description.task;
+  const bool classes = task.kind == TaskKind::kMulticlass || task.kind == TaskKind::kNodeClassification;
+  const std::vector<std::string>& names = classes ? task.classes : task.targets;
+  if (names.size() == outputs) return names;
+  std::vector<std::string> numbered;
+  for (size_t i = 0; i < outputs; ++i) numbered.push_back(fmt::format("y{}", i));
+  return numbered;
+}
+
 // --- JSON ------------------------------------------------------------------------------------------------------------
 
 namespace {

@@ -188,6 +188,9 @@ constexpr const char* kind_name() {
   return "a string";
 }
 
+// What the output columns are called: the targets, the classes, or y0, y1, ...
+std::vector<std::string> output_names(const ModelDescription& description);
+
 // --- JSON ------------------------------------------------------------------------------------------------------------
 
 std::string to_json(const ModelDescription& description);

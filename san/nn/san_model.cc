@@ -59,6 +59,10 @@ uint64_t stream_of(const std::string& name) {
 
 SanModel::SanModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype, at::Device device)
     : config_(config), dtype_(dtype), device_(device) {
+  const at::TensorOptions options = at::TensorOptions(dtype).device(device);
+  flat_parameters_ = at::empty({parameter_count(config)}, options);
+  flat_gradients_ = at::zeros_like(flat_parameters_);
+  int64_t offset = 0;
   for (const TensorSpec& spec : tensor_specs(config)) {
     std::string source = spec.name;
     if (config.lpe.init == LpeInit::kCopied && source.starts_with("lpe.layers.")) {
@@ -66,7 +70,14 @@ SanModel::SanModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtyp
       source = "lpe.layers.0" + source.substr(dot);
     }
     at::Tensor tensor = initial(spec, seed, stream_of(source)).to(device, dtype);
-    tensor.set_requires_grad(spec.trained);
+    if (spec.trained) {
+      const auto part = [&](const at::Tensor& flat) {
+        return flat.narrow(0, offset, spec.count()).view(spec.shape).detach();
+      };
+      tensor = part(flat_parameters_).copy_(tensor).set_requires_grad(true);
+      tensor.mutable_grad() = part(flat_gradients_);
+      offset += spec.count();
+    }
     by_name_[spec.name] = tensor;
     tensors_.push_back({spec, tensor});
   }

@@ -43,6 +43,10 @@ class SanModel {
   };
   const std::vector<Entry>& tensors() const { return tensors_; }
   std::vector<at::Tensor> parameters() const;
+  // All parameters end to end in one buffer, of which the tensors above are views; and their gradients likewise, in which
+  // backward() accumulates. Optimisers work on these.
+  const at::Tensor& flat_parameters() const { return flat_parameters_; }
+  const at::Tensor& flat_gradients() const { return flat_gradients_; }
 
   // Copies of all tensors, as float.
   TensorFile weights() const;
@@ -71,6 +75,7 @@ class SanModel {
   ModelConfig config_;
   at::ScalarType dtype_;
   at::Device device_;
+  at::Tensor flat_parameters_, flat_gradients_;
   std::vector<Entry> tensors_;
   std::map<std::string, at::Tensor> by_name_;
 };

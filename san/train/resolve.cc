@@ -1,0 +1,199 @@
+// What the data decides: splits, table sizes, outputs, scaling, and a model size for people without a config.
+#include <algorithm>
+#include <cmath>
+
+#include "san/base/parallel.h"
+#include "san/train/trainer.h"
+
+namespace san {
+namespace {
+
+// Everything about the graphs that a model's shape depends on.
+struct DataShape {
+  int node_values = 0, edge_values = 0;
+  std::vector<int> node_tables, edge_tables;  // largest category + 1
+  double largest_label = -1;
+  bool whole_labels = true;  // all labels are whole numbers >= 0
+  bool any_label = false;
+};
+
+void grow(std::vector<int>& tables, int columns, const std::vector<int32_t>& categories) {
+  if (tables.size() < static_cast<size_t>(columns)) tables.resize(static_cast<size_t>(columns), 1);
+  for (size_t i = 0; i < categories.size(); ++i) {
+    int& rows = tables[i % static_cast<size_t>(columns)];
+    rows = std::max(rows, categories[i] + 1);
+  }
+}
+
+DataShape shape_of(const Dataset& data) {
+  DataShape shape;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Graph graph = data.graph(i);
+    // Absent features mean category 0 for nodes and 1 for edges (see Graph).
+    if (graph.node_features.empty()) {
+      grow(shape.node_tables, 1, {0});
+    } else {
+      grow(shape.node_tables, graph.node_features.category_columns, graph.node_features.categories);
+      shape.node_values = std::max(shape.node_values, graph.node_features.value_columns);
+    }
+    if (!graph.edges.empty()) {
+      if (graph.edge_features.empty()) {
+        grow(shape.edge_tables, 1, {1});
+      } else {
+        grow(shape.edge_tables, graph.edge_features.category_columns, graph.edge_features.categories);
+        shape.edge_values = std::max(shape.edge_values, graph.edge_features.value_columns);
+      }
+    }
+    for (const auto* labels : {&graph.graph_labels, &graph.node_labels}) {
+      for (const double label : *labels) {
+        if (std::isnan(label)) continue;
+        shape.any_label = true;
+        shape.largest_label = std::max(shape.largest_label, label);
+        shape.whole_labels = shape.whole_labels && label >= 0 && label == std::floor(label) && label < 1e6;
+      }
+    }
+  }
+  // A set without a single edge still needs a table for real ones.
+  if (shape.edge_tables.empty() && shape.edge_values == 0) shape.edge_tables = {2};
+  return shape;
+}
+
+// Fixed sizes of the featurisers' columns: a molecule seen later may have what no training molecule had.
+void featuriser_tables(const std::string& featuriser, bool full, DataShape& shape) {
+  if (featuriser == "ogb") {
+    shape.node_tables = {119, 5, 12, 12, 10, 6, 6, 2, 2};
+    shape.edge_tables = {5, 6, 2};
+  } else if (featuriser == "zinc") {
+    shape.node_tables = {28};
+    shape.edge_tables = {full ? 5 : 4};
+  }
+}
+
+// A size that suits the data, for people who gave no model options at all.
+void choose_size(RunConfig& config, int64_t graphs) {
+  const auto unless_given = [&](const char* name, auto& member, auto value) {
+    if (!config.is_given(name)) member = value;
+  };
+  const bool small = graphs < 5000;
+  unless_given("model.hidden_dim", config.model.hidden_dim, small ? 48 : 64);
+  unless_given("model.heads", config.model.heads, 8);
+  unless_given("model.layers", config.model.layers, small ? 4 : 6);
+  unless_given("model.lpe.dim", config.model.lpe.dim, 8);
+  unless_given("model.lpe.layers", config.model.lpe.layers, small ? 1 : 2);
+  unless_given("model.lpe.ff_dim", config.model.lpe.ff_dim, small ? 64 : 256);
+  unless_given("model.dropout", config.model.dropout, small ? 0.1 : 0.0);
+  unless_given("model.gamma", config.model.gamma, 1e-2);
+}
+
+}  // namespace
+
+Splits make_splits(const DataConfig& config, const Dataset& data) {
+  const SplitFractions fractions{config.fractions[0], config.fractions[1], config.fractions[2]};
+  const auto seed = static_cast<uint64_t>(config.split_seed);
+  const auto labels = [&] {
+    SAN_CHECK(data.label_columns() >= 1, "a stratified split needs graph labels");
+    std::vector<double> first;
+    for (int64_t i = 0; i < data.size(); ++i) first.push_back(data.labels(i)[0]);
+    return first;
+  };
+  switch (config.split) {
+    case SplitKind::kRandom:
+      return random_split(data.size(), fractions, seed);
+    case SplitKind::kStratified:
+      return stratified_split(labels(), fractions, seed);
+    case SplitKind::kScaffold:
+      return scaffold_split(data.scaffolds(), fractions);
+    case SplitKind::kGiven:
+      return given_split(data.split_words());
+    case SplitKind::kKFold: {
+      const bool classes = config.task != TaskKind::kRegression && data.label_columns() == 1;
+      return k_fold(data.size(), config.folds, config.fold, seed, classes ? labels() : std::vector<double>{});
+    }
+    case SplitKind::kFile:
+      return read_splits(config.split_file, data.size());
+    case SplitKind::kAuto:
+      break;
+  }
+  const std::vector<std::string>& words = data.split_words();
+  const bool given = std::any_of(words.begin(), words.end(), [](const std::string& word) { return !word.empty(); });
+  return given ? given_split(words) : random_split(data.size(), fractions, seed);
+}
+
+ModelDescription resolve(RunConfig& config, const Dataset& data, const Splits& splits) {
+  validate(config);
+  SAN_CHECK(!splits.train.empty(), "the split leaves nothing to train on");
+  const bool sized = std::any_of(config.given.begin(), config.given.end(), [](const std::string& name) {
+    return name == "model.hidden_dim" || name == "model.layers" || name == "model.heads";
+  });
+  if (!sized) choose_size(config, static_cast<int64_t>(splits.train.size()));
+
+  DataShape shape = shape_of(data);
+  SAN_CHECK(shape.any_label, "the data has no labels to learn from");
+  const std::string featuriser = data.featuriser();
+  featuriser_tables(featuriser, config.model.full(), shape);
+  ModelConfig& m = config.model;
+  const auto take = [&](const char* name, auto& member, const auto& value) {
+    if (!config.is_given(name)) member = value;
+  };
+  take("model.node_tables", m.node_tables, shape.node_tables);
+  take("model.node_values", m.node_values, shape.node_values);
+  take("model.edge_tables", m.edge_tables, shape.edge_tables);
+  take("model.edge_values", m.edge_values, shape.edge_values);
+
+  const TaskKind task = config.data.task;
+  const bool node_task = task == TaskKind::kNodeClassification;
+  const bool classes = node_task || task == TaskKind::kMulticlass;
+  SAN_CHECK(node_task == data.node_labels(), "task {} needs {} labels, the data has {} labels", enum_name(task),
+            node_task ? "node" : "graph", data.node_labels() ? "node" : "graph");
+  SAN_CHECK(task != TaskKind::kMulticlass || data.label_columns() == 1,
+            "task multiclass needs one target column, the data has {}: name it with --target-columns",
+            data.label_columns());
+  SAN_CHECK(task == TaskKind::kRegression || shape.whole_labels,
+            "task {} needs labels 0, 1, 2, ...; the data has others", enum_name(task));
+  SAN_CHECK(task != TaskKind::kBinary || shape.largest_label <= 1, "task binary needs labels 0 and 1; the data has {}",
+            shape.largest_label);
+  if (classes) {
+    take("model.outputs", m.outputs, std::max(2, static_cast<int>(shape.largest_label) + 1));
+    SAN_CHECK(shape.largest_label < m.outputs, "a label is {}, but the model has {} classes", shape.largest_label,
+              m.outputs);
+  } else {
+    m.outputs = data.label_columns();
+  }
+  take("model.readout", m.readout, node_task ? Readout::kNode : Readout::kMean);
+  take("train.loss", config.train.loss,
+       node_task                       ? Loss::kWeightedCrossEntropy
+       : task == TaskKind::kRegression ? Loss::kL1
+                                       : Loss::kCrossEntropy);
+
+  ModelDescription description;
+  description.model = m;
+  description.input.featuriser = featuriser;
+  description.input.spectral = config.spectral;
+  TaskConfig& t = description.task;
+  t.kind = task;
+  t.loss = config.train.loss;
+  if (!classes) t.targets = data.targets();
+  if (task == TaskKind::kRegression && config.train.standardise) {
+    for (int column = 0; column < m.outputs; ++column) {
+      double count = 0, sum = 0, squares = 0;
+      for (const int64_t i : splits.train) {
+        const double label = data.labels(i)[static_cast<size_t>(column)];
+        if (std::isnan(label)) continue;
+        ++count;
+        sum += label;
+      }
+      const double mean = count > 0 ? sum / count : 0;
+      for (const int64_t i : splits.train) {
+        const double label = data.labels(i)[static_cast<size_t>(column)];
+        if (!std::isnan(label)) squares += (label - mean) * (label - mean);
+      }
+      const double deviation = count > 1 ? std::sqrt(squares / count) : 0;
+      t.shift.push_back(mean);
+      t.scale.push_back(deviation > 1e-12 ? deviation : 1.0);
+    }
+  }
+  validate(description);
+  return description;
+}
+
+}  // namespace san
