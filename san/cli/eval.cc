@@ -16,15 +16,19 @@ int run_eval(int argc, char** argv) {
   SourceOptions source_options;
   int batch_size = 64, threads = 0;
   bool published = false;
-  CLI::App app("Metrics of a model on labelled data.\n\n  san eval --model runs/my/model --data test.csv --target-columns logP");
+  CLI::App app(
+      "Metrics of a model on labelled data.\n\n  san eval --model runs/my/model --data test.csv --target-columns logP");
   app.add_option("--model", model_folder, "model folder")->required();
   app.add_option("--data", data_path, "labelled data, anything that san train takes")->required();
   app.add_option("--smiles-column", source_options.smiles_column, "CSV column of the SMILES")->capture_default_str();
-  app.add_option("--target-columns", source_options.target_columns, "CSV columns of the labels; default: the model's targets")
+  app.add_option("--target-columns", source_options.target_columns,
+                 "CSV columns of the labels; default: the model's targets")
       ->delimiter(',');
   app.add_option("--split-column", source_options.split_column, "CSV column of train / valid / test");
   app.add_option("--splits", splits_file, "splits.json of a run");
-  app.add_option("--part", part, "all, train, valid or test")->check(CLI::IsMember({"all", "train", "valid", "test"}))->capture_default_str();
+  app.add_option("--part", part, "all, train, valid or test")
+      ->check(CLI::IsMember({"all", "train", "valid", "test"}))
+      ->capture_default_str();
   app.add_option("--on-error", on_error, "a record that cannot be read: fail or skip")
       ->check(CLI::IsMember({"skip", "fail"}))
       ->capture_default_str();

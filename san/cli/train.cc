@@ -56,18 +56,20 @@ class Display {
     if (quiet_) return;
     if (p.record == nullptr) {
       if (!live_) return;
-      fmt::print(stderr, "\r\033[Kepoch {:>3}/{}  {:>4}/{} batches  {:.0f} graphs/s  loss {:.4f}{}  ETA {}", p.epoch + 1, p.epochs,
-                 p.batch, p.batches, p.graphs_per_second, p.loss, best_, duration(p.seconds_left));
+      fmt::print(stderr, "\r\033[Kepoch {:>3}/{}  {:>4}/{} batches  {:.0f} graphs/s  loss {:.4f}{}  ETA {}",
+                 p.epoch + 1, p.epochs, p.batch, p.batches, p.graphs_per_second, p.loss, best_,
+                 duration(p.seconds_left));
       return;
     }
     const EpochRecord& r = *p.record;
     const auto& metrics = r.valid_metrics.empty() ? r.train_metrics : r.valid_metrics;
     const char* part = r.valid_metrics.empty() ? "train" : "valid";
     if (p.best && !metrics.empty()) best_ = fmt::format("  best {} {:.4f}", metrics[0].first, metrics[0].second);
-    fmt::print(stderr, "{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n", live_ ? "\r\033[K" : "",
-               r.epoch + 1, p.epochs, r.train_loss, part, r.valid_metrics.empty() ? r.train_loss : r.valid_loss, metrics_text(metrics),
-               r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate, p.graphs_per_second,
-               p.best ? "  *" : "");
+    fmt::print(stderr, "{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n",
+               live_ ? "\r\033[K" : "", r.epoch + 1, p.epochs, r.train_loss, part,
+               r.valid_metrics.empty() ? r.train_loss : r.valid_loss, metrics_text(metrics),
+               r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate,
+               p.graphs_per_second, p.best ? "  *" : "");
   }
 
  private:
@@ -79,8 +81,10 @@ std::string command_line(int argc, char** argv) {
   std::string out = argv[0];
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
-                                            std::string::npos;
+    const bool plain =
+        !word.empty() &&
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
+            std::string::npos;
     std::string quoted = "'";
     for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
     out += ' ' + (plain ? word : quoted + "'");
@@ -118,8 +122,8 @@ void print_result(const TrainResult& result, const std::filesystem::path& folder
   if (!result.published_metrics.empty()) {
     fmt::print("test, mean of batch means as published: {}\n", metrics_text(result.published_metrics));
   }
-  fmt::print("{} epochs in {}; model {}, report {}\n", result.epochs, duration(result.seconds), (folder / "model").string(),
-             (folder / "report.html").string());
+  fmt::print("{} epochs in {}; model {}, report {}\n", result.epochs, duration(result.seconds),
+             (folder / "model").string(), (folder / "report.html").string());
 }
 
 int interrupted(const std::filesystem::path& folder) {
@@ -127,8 +131,8 @@ int interrupted(const std::filesystem::path& folder) {
   return kFailed;
 }
 
-int train_one(RunConfig config, const Dataset& data, const std::filesystem::path& folder, bool resume, const std::string& command,
-              bool quiet, TrainResult& result) {
+int train_one(RunConfig config, const Dataset& data, const std::filesystem::path& folder, bool resume,
+              const std::string& command, bool quiet, TrainResult& result) {
   TrainJob job;
   job.splits = resume ? read_splits(folder / "splits.json", data.size()) : make_splits(config.data, data);
   job.description = resolve(config, data, job.splits);
@@ -176,21 +180,28 @@ int train_ensemble(const RunConfig& config, const Dataset& data, const std::file
 int run_train(int argc, char** argv) {
   const std::string command = command_line(argc, argv);
   Options options;
-  CLI::App app("Trains a Spectral Attention Network.\n\n"
-               "  san train --data molecules.csv --target-columns logP --task regression --out runs/logp\n"
-               "  san train --config configs/zinc.toml --data FOLDER --out runs/zinc --set train.epochs=100\n"
-               "  san train --resume runs/zinc");
+  CLI::App app(
+      "Trains a Spectral Attention Network.\n\n"
+      "  san train --data molecules.csv --target-columns logP --task regression --out runs/logp\n"
+      "  san train --config configs/zinc.toml --data FOLDER --out runs/zinc --set train.epochs=100\n"
+      "  san train --resume runs/zinc");
   std::vector<std::string> assignments;  // flags as --set would say them, in order
   const auto flag = [&](const char* name, const char* option, const char* help, const char* group) {
     app.add_option_function<std::string>(
-           name, [&assignments, option](const std::string& value) { assignments.push_back(fmt::format("{}={}", option, value)); }, help)
+           name,
+           [&assignments, option](const std::string& value) {
+             assignments.push_back(fmt::format("{}={}", option, value));
+           },
+           help)
         ->group(group);
   };
   // Strings are quoted for TOML, so that a column called "1" stays a string.
   const auto text_flag = [&](const char* name, const char* option, const char* help, const char* group) {
     app.add_option_function<std::string>(
            name,
-           [&assignments, option](const std::string& value) { assignments.push_back(fmt::format("{}={}", option, nlohmann::json(value).dump())); },
+           [&assignments, option](const std::string& value) {
+             assignments.push_back(fmt::format("{}={}", option, nlohmann::json(value).dump()));
+           },
            help)
         ->group(group);
   };
@@ -199,7 +210,9 @@ int run_train(int argc, char** argv) {
   text_flag("--smiles-column", "data.smiles_column", "CSV column of the SMILES [smiles]", kData);
   app.add_option_function<std::vector<std::string>>(
          "--target-columns",
-         [&](const std::vector<std::string>& names) { assignments.push_back("data.target_columns=" + nlohmann::json(names).dump()); },
+         [&](const std::vector<std::string>& names) {
+           assignments.push_back("data.target_columns=" + nlohmann::json(names).dump());
+         },
          "CSV columns to learn; blank = missing")
       ->delimiter(',')
       ->group(kData);
@@ -209,7 +222,9 @@ int run_train(int argc, char** argv) {
   text_flag("--featuriser", "data.featuriser", "molecules: ogb or zinc [ogb]", kData);
   app.add_option_function<std::string>(
          "--on-error",
-         [&](const std::string& value) { assignments.push_back(fmt::format("data.skip_bad_records={}", value == "skip")); },
+         [&](const std::string& value) {
+           assignments.push_back(fmt::format("data.skip_bad_records={}", value == "skip"));
+         },
          "a record that cannot be read: fail or skip [fail]")
       ->check(CLI::IsMember({"skip", "fail"}))
       ->group(kData);
@@ -237,9 +252,11 @@ int run_train(int argc, char** argv) {
   std::filesystem::path folder = options.out;
   const bool resume = !options.resume.empty();
   if (resume) {
-    SAN_CHECK(options.config.empty() && options.out.empty(), "--resume goes without --config and --out: the run folder has them");
+    SAN_CHECK(options.config.empty() && options.out.empty(),
+              "--resume goes without --config and --out: the run folder has them");
     folder = options.resume;
-    SAN_CHECK(std::filesystem::exists(folder / "config.toml"), "{}: not a run folder (no config.toml)", folder.string());
+    SAN_CHECK(std::filesystem::exists(folder / "config.toml"), "{}: not a run folder (no config.toml)",
+              folder.string());
     read_toml(config, folder / "config.toml");
   } else {
     SAN_CHECK(!options.out.empty(), "--out is missing: the run folder to write");

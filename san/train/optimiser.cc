@@ -45,18 +45,18 @@ double Schedule::rate(const TrainConfig& config, double progress) const {
   return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }
 
-bool Schedule::epoch_done(const TrainConfig& config, double validation_loss) {
+bool Schedule::epoch_done(const TrainConfig& config, double progress) {
   if (config.schedule != ScheduleKind::kPlateau) return true;
   // PyTorch's ReduceLROnPlateau with its defaults: progress is a relative improvement of 1e-4; after more than `patience`
   // epochs without it the rate falls.
   if (!started) {
     started = true;
     plateau_lr = config.lr;
-    best_loss = validation_loss;
+    best = progress;
     return true;
   }
-  if (validation_loss < best_loss * (1 - 1e-4)) {
-    best_loss = validation_loss;
+  if (progress < best - 1e-4 * std::abs(best)) {
+    best = progress;
     bad_epochs = 0;
   } else if (++bad_epochs > config.patience) {
     plateau_lr *= config.factor;

@@ -35,7 +35,8 @@ struct Schedule {
   // The rate for a step at `progress` epochs (fractional) since the start.
   double rate(const TrainConfig& config, double progress) const;
   // After each epoch. Returns false when training should end: the plateau's rate fell below min_lr.
-  bool epoch_done(const TrainConfig& config, double validation_loss);
+  // `progress` is what should fall: the validation loss, or the negated metric.
+  bool epoch_done(const TrainConfig& config, double progress);
 };
 
 }  // namespace san

@@ -14,6 +14,7 @@ SAN_ENUM_NAMES(SplitKind, {SplitKind::kAuto, "auto"}, {SplitKind::kRandom, "rand
 SAN_ENUM_NAMES(OptimiserKind, {OptimiserKind::kAdam, "adam"}, {OptimiserKind::kAdamW, "adamw"})
 SAN_ENUM_NAMES(ScheduleKind, {ScheduleKind::kPlateau, "plateau"}, {ScheduleKind::kCosine, "cosine"},
                {ScheduleKind::kConstant, "constant"})
+SAN_ENUM_NAMES(PlateauOn, {PlateauOn::kLoss, "loss"}, {PlateauOn::kMetric, "metric"})
 SAN_ENUM_NAMES(SignFlip, {SignFlip::kNone, "none"}, {SignFlip::kBatch, "batch"}, {SignFlip::kGraph, "graph"})
 SAN_ENUM_NAMES(EngineKind, {EngineKind::kTorch, "torch"})
 

@@ -15,12 +15,14 @@ namespace san {
 enum class SplitKind { kAuto, kRandom, kStratified, kScaffold, kGiven, kKFold, kFile };
 enum class OptimiserKind { kAdam, kAdamW };
 enum class ScheduleKind { kPlateau, kCosine, kConstant };
+enum class PlateauOn { kLoss, kMetric };
 enum class SignFlip { kNone, kBatch, kGraph };
 enum class EngineKind { kTorch };
 
 EnumNames<SplitKind> enum_names(SplitKind);
 EnumNames<OptimiserKind> enum_names(OptimiserKind);
 EnumNames<ScheduleKind> enum_names(ScheduleKind);
+EnumNames<PlateauOn> enum_names(PlateauOn);
 EnumNames<SignFlip> enum_names(SignFlip);
 EnumNames<EngineKind> enum_names(EngineKind);
 
@@ -51,6 +53,7 @@ struct TrainConfig {
   ScheduleKind schedule = ScheduleKind::kPlateau;
   int patience = 20;  // plateau: epochs without progress before lr is multiplied by factor
   double factor = 0.5;
+  PlateauOn plateau_on = PlateauOn::kLoss;  // what counts as progress, on the validation part
   int warmup_epochs = 0;
   int batch_size = 32;
   int accumulate = 1;  // batches per optimiser step
@@ -122,9 +125,10 @@ void visit_run_fields(Config& c, Visitor&& field) {
   train("lr", c.train.lr, "learning rate");
   train("min_lr", c.train.min_lr, "plateau: training ends below it; cosine: where it ends");
   train("weight_decay", c.train.weight_decay, "weight decay");
-  train("schedule", c.train.schedule, "plateau (on validation loss), cosine or constant");
+  train("schedule", c.train.schedule, "plateau, cosine or constant");
   train("patience", c.train.patience, "plateau: epochs without progress before lr is multiplied by factor");
   train("factor", c.train.factor, "plateau: what lr is multiplied by");
+  train("plateau_on", c.train.plateau_on, "plateau: progress of the validation loss or of the metric");
   train("warmup_epochs", c.train.warmup_epochs, "epochs in which lr rises from 0");
   train("batch_size", c.train.batch_size, "graphs per batch");
   train("accumulate", c.train.accumulate, "batches per optimiser step");

@@ -196,7 +196,7 @@ struct RunState {
             {"step", step},
             {"seconds", seconds},
             {"plateau_lr", schedule.plateau_lr},
-            {"plateau_best", number(schedule.best_loss)},
+            {"plateau_best", number(schedule.best)},
             {"plateau_bad", schedule.bad_epochs},
             {"plateau_started", schedule.started},
             {"best_score", number(best_score)},
@@ -534,7 +534,8 @@ class Run {
       save_best();
     }
     state_.history.push_back(record);
-    const bool go_on = state_.schedule.epoch_done(config_, selection_loss);
+    const bool go_on =
+        state_.schedule.epoch_done(config_, config_.plateau_on == PlateauOn::kMetric ? -score : selection_loss);
     ++state_.epoch;
     state_.batch = 0;
     state_.loss_sum = 0;
