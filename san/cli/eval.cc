@@ -58,7 +58,10 @@ int run_eval(int argc, char** argv) {
   std::vector<int64_t> graphs(static_cast<size_t>(data.size()));
   std::iota(graphs.begin(), graphs.end(), 0);
   if (part != "all") {
-    const Splits splits = splits_file.empty() ? given_split(data.split_words()) : read_splits(splits_file, data.size());
+    DataConfig how;
+    how.split = splits_file.empty() ? SplitKind::kGiven : SplitKind::kFile;
+    how.split_file = splits_file;
+    const Splits splits = make_splits(how, data);
     graphs = part == "train" ? splits.train : part == "valid" ? splits.valid : splits.test;
   }
   SAN_CHECK(!graphs.empty(), "{}: the part '{}' is empty", data_path, part);

@@ -28,7 +28,7 @@ double norm_of(const T* values, int64_t count);
 // The learning rate over a run. A value that checkpoints store and restore.
 struct Schedule {
   double plateau_lr = 0;  // current base rate
-  double best_loss = 0;   // plateau: lowest validation loss so far
+  double best = 0;        // plateau: lowest value so far
   int64_t bad_epochs = 0;
   bool started = false;
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "san/base/parallel.h"
 #include "san/train/trainer.h"
 
 namespace san {
@@ -10,51 +9,32 @@ namespace {
 
 // Everything about the graphs that a model's shape depends on.
 struct DataShape {
-  int node_values = 0, edge_values = 0;
-  std::vector<int> node_tables, edge_tables;  // largest category + 1
+  std::vector<int> node_tables, edge_tables;
   double largest_label = -1;
   bool whole_labels = true;  // all labels are whole numbers >= 0
   bool any_label = false;
-};
 
-void grow(std::vector<int>& tables, int columns, const std::vector<int32_t>& categories) {
-  if (tables.size() < static_cast<size_t>(columns)) tables.resize(static_cast<size_t>(columns), 1);
-  for (size_t i = 0; i < categories.size(); ++i) {
-    int& rows = tables[i % static_cast<size_t>(columns)];
-    rows = std::max(rows, categories[i] + 1);
+  void add_label(double label) {
+    if (std::isnan(label)) return;
+    any_label = true;
+    largest_label = std::max(largest_label, label);
+    whole_labels = whole_labels && label >= 0 && label == std::floor(label) && label < 1e6;
   }
-}
+};
 
 DataShape shape_of(const Dataset& data) {
   DataShape shape;
-  for (int64_t i = 0; i < data.size(); ++i) {
-    const Graph graph = data.graph(i);
-    // Absent features mean category 0 for nodes and 1 for edges (see Graph).
-    if (graph.node_features.empty()) {
-      grow(shape.node_tables, 1, {0});
-    } else {
-      grow(shape.node_tables, graph.node_features.category_columns, graph.node_features.categories);
-      shape.node_values = std::max(shape.node_values, graph.node_features.value_columns);
-    }
-    if (!graph.edges.empty()) {
-      if (graph.edge_features.empty()) {
-        grow(shape.edge_tables, 1, {1});
-      } else {
-        grow(shape.edge_tables, graph.edge_features.category_columns, graph.edge_features.categories);
-        shape.edge_values = std::max(shape.edge_values, graph.edge_features.value_columns);
-      }
-    }
-    for (const auto* labels : {&graph.graph_labels, &graph.node_labels}) {
-      for (const double label : *labels) {
-        if (std::isnan(label)) continue;
-        shape.any_label = true;
-        shape.largest_label = std::max(shape.largest_label, label);
-        shape.whole_labels = shape.whole_labels && label >= 0 && label == std::floor(label) && label < 1e6;
-      }
+  shape.node_tables.assign(data.node_category_sizes().begin(), data.node_category_sizes().end());
+  shape.edge_tables.assign(data.edge_category_sizes().begin(), data.edge_category_sizes().end());
+  // Absent features mean category 0 for nodes and 1 for edges (see Graph).
+  if (shape.node_tables.empty() && data.node_value_columns() == 0) shape.node_tables = {1};
+  if (shape.edge_tables.empty() && data.edge_value_columns() == 0) shape.edge_tables = {2};
+  for (const double label : data.labels()) shape.add_label(label);
+  if (data.node_labels()) {
+    for (int64_t i = 0; i < data.size(); ++i) {
+      for (const double label : data.graph(i).node_labels) shape.add_label(label);
     }
   }
-  // A set without a single edge still needs a table for real ones.
-  if (shape.edge_tables.empty() && shape.edge_values == 0) shape.edge_tables = {2};
   return shape;
 }
 
@@ -93,18 +73,21 @@ Splits make_splits(const DataConfig& config, const Dataset& data) {
   const auto labels = [&] {
     SAN_CHECK(data.label_columns() >= 1, "a stratified split needs graph labels");
     std::vector<double> first;
-    for (int64_t i = 0; i < data.size(); ++i) first.push_back(data.labels(i)[0]);
+    for (int64_t i = 0; i < data.size(); ++i)
+      first.push_back(data.labels()[static_cast<size_t>(i * data.label_columns())]);
     return first;
   };
+  std::vector<std::string> words;
+  for (int64_t i = 0; i < data.size(); ++i) words.push_back(data.split(i));
   switch (config.split) {
     case SplitKind::kRandom:
       return random_split(data.size(), fractions, seed);
     case SplitKind::kStratified:
       return stratified_split(labels(), fractions, seed);
     case SplitKind::kScaffold:
-      return scaffold_split(data.scaffolds(), fractions);
+      return scaffold_split(dataset_scaffolds(data), fractions);
     case SplitKind::kGiven:
-      return given_split(data.split_words());
+      return given_split(words);
     case SplitKind::kKFold: {
       const bool classes = config.task != TaskKind::kRegression && data.label_columns() == 1;
       return k_fold(data.size(), config.folds, config.fold, seed, classes ? labels() : std::vector<double>{});
@@ -114,7 +97,6 @@ Splits make_splits(const DataConfig& config, const Dataset& data) {
     case SplitKind::kAuto:
       break;
   }
-  const std::vector<std::string>& words = data.split_words();
   const bool given = std::any_of(words.begin(), words.end(), [](const std::string& word) { return !word.empty(); });
   return given ? given_split(words) : random_split(data.size(), fractions, seed);
 }
@@ -129,16 +111,16 @@ ModelDescription resolve(RunConfig& config, const Dataset& data, const Splits& s
 
   DataShape shape = shape_of(data);
   SAN_CHECK(shape.any_label, "the data has no labels to learn from");
-  const std::string featuriser = data.featuriser();
+  const std::string featuriser = data.smiles(0).empty() ? "none" : config.data.featuriser;
   featuriser_tables(featuriser, config.model.full(), shape);
   ModelConfig& m = config.model;
   const auto take = [&](const char* name, auto& member, const auto& value) {
     if (!config.is_given(name)) member = value;
   };
   take("model.node_tables", m.node_tables, shape.node_tables);
-  take("model.node_values", m.node_values, shape.node_values);
+  take("model.node_values", m.node_values, data.node_value_columns());
   take("model.edge_tables", m.edge_tables, shape.edge_tables);
-  take("model.edge_values", m.edge_values, shape.edge_values);
+  take("model.edge_values", m.edge_values, data.edge_value_columns());
 
   const TaskKind task = config.data.task;
   const bool node_task = task == TaskKind::kNodeClassification;
@@ -177,14 +159,14 @@ ModelDescription resolve(RunConfig& config, const Dataset& data, const Splits& s
     for (int column = 0; column < m.outputs; ++column) {
       double count = 0, sum = 0, squares = 0;
       for (const int64_t i : splits.train) {
-        const double label = data.labels(i)[static_cast<size_t>(column)];
+        const double label = data.labels()[static_cast<size_t>(i * m.outputs + column)];
         if (std::isnan(label)) continue;
         ++count;
         sum += label;
       }
       const double mean = count > 0 ? sum / count : 0;
       for (const int64_t i : splits.train) {
-        const double label = data.labels(i)[static_cast<size_t>(column)];
+        const double label = data.labels()[static_cast<size_t>(i * m.outputs + column)];
         if (!std::isnan(label)) squares += (label - mean) * (label - mean);
       }
       const double deviation = count > 1 ? std::sqrt(squares / count) : 0;

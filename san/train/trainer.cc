@@ -1,6 +1,7 @@
 #include "san/train/trainer.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>

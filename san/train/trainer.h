@@ -15,6 +15,7 @@
 
 #include "san/data/dataset.h"
 #include "san/data/splits.h"
+#include "san/model/model_folder.h"
 #include "san/train/report.h"
 #include "san/train/run_config.h"
 
