@@ -19,6 +19,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// One record of a file is bad; the reader stands behind it and can go on with the next one.
+class RecordError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Throws Error with a formatted message: fail("{}: no such column '{}'", file, name).
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {

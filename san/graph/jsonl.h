@@ -30,12 +30,6 @@
 
 namespace san {
 
-// One record of a file is bad; the reader stands behind it and can go on with the next one.
-class RecordError : public Error {
- public:
-  using Error::Error;
-};
-
 // One graph from one line's text. `where` ("file:line") starts every message; `index` names a graph without
 // id. Throws RecordError.
 Graph parse_graph(std::string_view json, const std::string& where, int64_t index);
