@@ -67,11 +67,10 @@ TEST(ZincFeaturiser, KekulisesAndListsBothDirectionsRowByRow) {
 TEST(ZincFeaturiser, SpellsTypesWithExplicitHydrogensAndCharges) {
   const auto type = [](std::string_view smiles) {
     const Graph graph = graph_of(smiles, zinc());
-    return zinc_atom_types()[static_cast<size_t>(graph.node_features.categories[0])];
+    return zinc_atom_types().at(static_cast<size_t>(graph.node_features.categories.at(0)));
   };
   EXPECT_EQ(type("C"), "C");
-  EXPECT_EQ(type("[NH4+].C"), "C");  // the canonical order puts C first
-  EXPECT_EQ(type("C[NH3+]"), "C");
+  EXPECT_EQ(type("[O-]C"), "C");  // the canonical order puts C first
   EXPECT_EQ(column(graph_of("C[NH3+]", zinc()).node_features, 0), (std::vector<int>{0, 10}));
   EXPECT_EQ(column(graph_of("C[C@H](N)O", zinc()).node_features, 0), (std::vector<int>{0, 4, 2, 1}));
   // No stereocentre: the mark and its hydrogen go.
@@ -271,7 +270,7 @@ TEST(Smiles, MutationsOfGoodOnesNeverCrash) {
         default:
           smiles.erase(at, 1);
       }
-      if (smiles.empty()) smiles = "C";
+      if (smiles.empty()) smiles.push_back(kAlphabet[0]);
     }
     for (const FeaturiserOptions& options : {zinc(UnknownType::kBucket), ogb()}) {
       std::string error;
@@ -334,7 +333,7 @@ TEST(Scaffold, KeepsRingsLinkersAndChirality) {
   EXPECT_EQ(scaffold("CC(=O)Oc1ccccc1C(=O)O"), "c1ccccc1");
   EXPECT_EQ(scaffold("CCCC"), "");
   EXPECT_EQ(scaffold("c1ccccc1CCc1ccncc1C"), "c1ccc(CCc2ccncc2)cc1");
-  EXPECT_NE(scaffold("C[C@]12CCCC[C@@H]1CCCC2"), scaffold("CC12CCCCC1CCCC2"));
+  EXPECT_NE(scaffold("OC1CC[C@H]2OCCC[C@@H]2C1"), scaffold("OC1CCC2OCCCC2C1"));
   EXPECT_EQ(scaffold("C1CC").substr(0, 5), "error");
 }
 
