@@ -47,8 +47,9 @@ struct Eigenpairs {
 // A plain value; copy and share freely. A Graph that came out of a reader or generator of this library has
 // passed validate().
 struct Graph {
-  std::string id;     // what predictions are labelled with; may be empty
-  std::string split;  // "train", "valid", "test", ... or empty
+  std::string id;      // what predictions are labelled with; may be empty
+  std::string split;   // "train", "valid", "test", ... or empty
+  std::string smiles;  // what a molecule was made of (scaffold splits and drawings need it); empty for other graphs
   int32_t num_nodes = 0;
   std::vector<Edge> edges;  // repeated edges and self loops are allowed; each counts as a real edge of its own
   Features node_features;   // rows = num_nodes; empty: every node is of category 0
@@ -60,7 +61,9 @@ struct Graph {
 
   std::optional<Eigenpairs> eigenpairs;  // given with the graph: used as they are instead of computing them
 
-  bool operator==(const Graph&) const;  // NaN labels are equal to each other
+  // NaN labels are equal to each other. `smiles` is not compared: it is where the graph came from, and no graph
+  // format carries it.
+  bool operator==(const Graph&) const;
 };
 
 // Throws Error when the graph breaks a rule above (sizes, index ranges, finite values). `where` ("file:line")
