@@ -10,7 +10,7 @@
 namespace san {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 18;
+constexpr size_t kFirstBuffer = size_t{1} << 15;
 
 // Bytes that end a run of ordinary ones in an unquoted field.
 constexpr std::array<bool, 256> kEndsRun = [] {
@@ -43,7 +43,8 @@ struct CsvReader::Impl {
       end -= begin;
       begin = 0;
     }
-    if (buffer.size() < end + kChunk) buffer.resize(std::max(buffer.size() * 2, end + kChunk));
+    // At least half is free for reading; only a long record makes the buffer grow.
+    if (buffer.size() < 2 * end || buffer.empty()) buffer.resize(std::max(buffer.size() * 2, kFirstBuffer));
     const size_t got = source(buffer.data() + end, buffer.size() - end);
     end += got;
     return got > 0;

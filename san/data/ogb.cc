@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -43,10 +44,10 @@ class FeatureFile {
     } else {
       const size_t begin = features.values.size();
       for (const auto field : fields_) {
-        const auto value = static_cast<float>(reader_.real(field));
-        SAN_CHECK(value - value == 0, "{}: '{}' is too large for a feature", reader_.where(),
+        const double value = reader_.real(field);
+        SAN_CHECK(std::abs(value) < 3e38, "{}: '{}' is too large for a feature", reader_.where(),
                   printable(field, 40));
-        features.values.push_back(value);
+        features.values.push_back(static_cast<float>(value));
       }
       repeat(features.values, begin, copies);
     }

@@ -1,6 +1,7 @@
 #include "san/data/tu.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <unordered_set>
@@ -56,7 +57,7 @@ CategoryTable read_categories(const std::string& path, size_t rows, const char* 
     for (const auto field : fields) {
       // Some sets write their classes as 1.0.
       const double value = reader.real(field);
-      SAN_CHECK(value == static_cast<double>(static_cast<int64_t>(value)) && std::abs(value) < 1e15,
+      SAN_CHECK(std::abs(value) < 1e15 && value == static_cast<double>(static_cast<int64_t>(value)),
                 "{}: '{}' is not an integer", reader.where(), printable(field, 40));
       raw.push_back(static_cast<int64_t>(value));
     }

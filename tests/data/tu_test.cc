@@ -112,6 +112,7 @@ TEST(Tu, SaysWhatDoesNotFitAndWhere) {
       {"node_labels", "1\n1\n1,2\n1\n1\n1\n", "SMALL_node_labels.txt:3: 2 columns, but the first row has 1"},
       {"node_attributes", "1\n1\nnan\n1\n1\n1\n",
        "SMALL_node_attributes.txt:3: 'nan' is not a finite number"},
+      {"node_labels", "1\n1\n1e300\n1\n1\n1\n", "is not an integer"},
       {"node_attributes", "1\n1\n1e300\n1\n1\n1\n", "too large for a feature"},
   };
   for (const Case& c : cases) {
