@@ -182,8 +182,7 @@ struct LineReader::Impl {
   bool started = false, inflating = false, member_ended = false;
   z_stream stream{};
 
-  std::vector<char> text =
-      std::vector<char>(kChunk);  // decompressed, being cut into lines; never null for memchr
+  std::vector<char> text = std::vector<char>(kChunk);  // decompressed, being cut into lines; never null for memchr
   size_t text_begin = 0, text_end = 0, scanned = 0;
   bool text_ended = false;
 };

@@ -24,8 +24,8 @@ RDKit::DrawColour diverging(double x) {
 
 std::optional<std::string> draw_svg(std::string_view text, const std::vector<Panel>& panels,
                                     const DrawingOptions& options, std::string& error) {
-  SAN_CHECK(!panels.empty() && panels.size() <= static_cast<size_t>(kMaxPanels),
-            "a drawing has 1 to {} panels, not {}", kMaxPanels, panels.size());
+  SAN_CHECK(!panels.empty() && panels.size() <= static_cast<size_t>(kMaxPanels), "a drawing has 1 to {} panels, not {}",
+            kMaxPanels, panels.size());
   SAN_CHECK(options.columns >= 1, "a drawing has at least one panel per row, not {}", options.columns);
   for (const int side : {options.panel_width, options.panel_height})
     SAN_CHECK(side >= 50 && side <= 4000, "a panel is 50 to 4000 pixels wide and high, not {}", side);
@@ -56,8 +56,8 @@ std::optional<std::string> draw_svg(std::string_view text, const std::vector<Pan
     const size_t columns = std::min(panels.size(), static_cast<size_t>(options.columns));
     const size_t rows = (panels.size() + columns - 1) / columns;
     RDKit::MolDraw2DSVG drawer(static_cast<int>(columns) * options.panel_width,
-                               static_cast<int>(rows) * options.panel_height, options.panel_width,
-                               options.panel_height, true);
+                               static_cast<int>(rows) * options.panel_height, options.panel_width, options.panel_height,
+                               true);
     auto& drawing = drawer.drawOptions();
     drawing.prepareMolsBeforeDrawing = false;
     drawing.atomHighlightsAreCircles = true;

@@ -168,8 +168,7 @@ bool guarded(std::string_view smiles, bool large, std::string& error, const std:
   } else if (!run_on_large_stack(body)) {
     reason = "no thread could be started for so large a molecule";
   }
-  if (!done)
-    error = fmt::format("'{}': {}", printable(smiles), reason.empty() ? "is not a valid SMILES" : reason);
+  if (!done) error = fmt::format("'{}': {}", printable(smiles), reason.empty() ? "is not a valid SMILES" : reason);
   return done;
 }
 
@@ -180,8 +179,8 @@ bool admissible(std::string_view smiles, int max_atoms, bool& large, std::string
     return false;
   }
   if (smiles.size() > kMaxSmilesLength) {
-    error = fmt::format("'{}': a SMILES of {} characters; at most {} are allowed", printable(smiles),
-                        smiles.size(), kMaxSmilesLength);
+    error = fmt::format("'{}': a SMILES of {} characters; at most {} are allowed", printable(smiles), smiles.size(),
+                        kMaxSmilesLength);
     return false;
   }
   int atoms = 0;
@@ -197,8 +196,7 @@ bool admissible(std::string_view smiles, int max_atoms, bool& large, std::string
       ++atoms;
     } else if (c == ']') {
       bracket = false;
-    } else if (!bracket &&
-               ((c >= 'A' && c <= 'Z') || std::string_view("bcnops*").find(c) != std::string_view::npos)) {
+    } else if (!bracket && ((c >= 'A' && c <= 'Z') || std::string_view("bcnops*").find(c) != std::string_view::npos)) {
       ++atoms;
     }
   }
@@ -267,9 +265,8 @@ Graph zinc_graph(const RWMol& molecule, const FeaturiserOptions& options) {
     const int hydrogens = static_cast<int>(atom->getNumExplicitHs());
     const int charge = std::abs(atom->getFormalCharge()) == 1 ? atom->getFormalCharge() : 0;
     int type = 0;
-    while (type < kZincAtomTypes &&
-           !(kZincTypes[type].atomic_number == atom->getAtomicNum() &&
-             kZincTypes[type].hydrogens == hydrogens && kZincTypes[type].charge == charge)) {
+    while (type < kZincAtomTypes && !(kZincTypes[type].atomic_number == atom->getAtomicNum() &&
+                                      kZincTypes[type].hydrogens == hydrogens && kZincTypes[type].charge == charge)) {
       ++type;
     }
     if (type == kZincAtomTypes && options.unknown == UnknownType::kError) {
@@ -300,8 +297,7 @@ Graph zinc_graph(const RWMol& molecule, const FeaturiserOptions& options) {
         if (options.unknown == UnknownType::kError)
           fail("a bond that is neither single, double nor triple, which the zinc featuriser does not know");
     }
-    const auto a = static_cast<int32_t>(bond->getBeginAtomIdx()),
-               b = static_cast<int32_t>(bond->getEndAtomIdx());
+    const auto a = static_cast<int32_t>(bond->getBeginAtomIdx()), b = static_cast<int32_t>(bond->getEndAtomIdx());
     edges.push_back({{a, b}, type});
     edges.push_back({{b, a}, type});
   }
@@ -396,20 +392,18 @@ Graph ogb_graph(const RWMol& molecule) {
   nodes.reserve(molecule.getNumAtoms() * ogb_atom_sizes().size());
   const RDKit::RingInfo* rings = molecule.getRingInfo();
   for (const Atom* atom : molecule.atoms()) {
-    nodes.insert(
-        nodes.end(),
-        {in_range(atom->getAtomicNum(), 1, 118), ogb_chirality(*atom),
-         in_range(static_cast<int>(atom->getTotalDegree()), 0, 10), in_range(atom->getFormalCharge(), -5, 5),
-         in_range(static_cast<int>(atom->getTotalNumHs()), 0, 8),
-         in_range(static_cast<int>(atom->getNumRadicalElectrons()), 0, 4), ogb_hybridisation(*atom),
-         int32_t{atom->getIsAromatic()}, int32_t{rings->numAtomRings(atom->getIdx()) > 0}});
+    nodes.insert(nodes.end(),
+                 {in_range(atom->getAtomicNum(), 1, 118), ogb_chirality(*atom),
+                  in_range(static_cast<int>(atom->getTotalDegree()), 0, 10), in_range(atom->getFormalCharge(), -5, 5),
+                  in_range(static_cast<int>(atom->getTotalNumHs()), 0, 8),
+                  in_range(static_cast<int>(atom->getNumRadicalElectrons()), 0, 4), ogb_hybridisation(*atom),
+                  int32_t{atom->getIsAromatic()}, int32_t{rings->numAtomRings(atom->getIdx()) > 0}});
   }
   auto& edges = graph.edge_features.categories;
   edges.reserve(2 * molecule.getNumBonds() * ogb_bond_sizes().size());
   graph.edges.reserve(2 * molecule.getNumBonds());
   for (const Bond* bond : molecule.bonds()) {
-    const auto a = static_cast<int32_t>(bond->getBeginAtomIdx()),
-               b = static_cast<int32_t>(bond->getEndAtomIdx());
+    const auto a = static_cast<int32_t>(bond->getBeginAtomIdx()), b = static_cast<int32_t>(bond->getEndAtomIdx());
     graph.edges.push_back({a, b});
     graph.edges.push_back({b, a});
     for (int direction = 0; direction < 2; ++direction)
@@ -470,8 +464,7 @@ std::vector<int> edge_category_sizes(const FeaturiserOptions& options) {
   return {kZincBondTypes + (options.unknown == UnknownType::kBucket ? 1 : 0)};
 }
 
-std::optional<Graph> smiles_to_graph(std::string_view text, const FeaturiserOptions& options,
-                                     std::string& error) {
+std::optional<Graph> smiles_to_graph(std::string_view text, const FeaturiserOptions& options, std::string& error) {
   const std::string_view smiles = rdkit_bridge::smiles_proper(text);
   bool large = false;
   if (!rdkit_bridge::admissible(smiles, options.max_atoms, large, error)) return std::nullopt;
@@ -525,8 +518,7 @@ int Molecule::num_atoms() const {
 std::optional<Graph> Molecule::to_graph(const FeaturiserOptions& options, std::string& error) const {
   std::optional<Graph> graph;
   const bool done = rdkit_bridge::guarded(impl_->smiles, impl_->large, error, [&] {
-    if (num_atoms() > options.max_atoms)
-      fail("{} atoms; at most {} are allowed", num_atoms(), options.max_atoms);
+    if (num_atoms() > options.max_atoms) fail("{} atoms; at most {} are allowed", num_atoms(), options.max_atoms);
     if (options.featuriser == Featuriser::kOgb) {
       graph = ogb_graph(*impl_->molecule);
     } else {
@@ -540,15 +532,15 @@ std::optional<Graph> Molecule::to_graph(const FeaturiserOptions& options, std::s
 
 std::optional<std::string> Molecule::scaffold(std::string& error) const {
   std::optional<std::string> scaffold;
-  const bool done = rdkit_bridge::guarded(impl_->smiles, impl_->large, error,
-                                          [&] { scaffold = scaffold_of(*impl_->molecule); });
+  const bool done =
+      rdkit_bridge::guarded(impl_->smiles, impl_->large, error, [&] { scaffold = scaffold_of(*impl_->molecule); });
   return done ? std::move(scaffold) : std::nullopt;
 }
 
 std::optional<std::string> Molecule::canonical_smiles(std::string& error) const {
   std::optional<std::string> smiles;
-  const bool done = rdkit_bridge::guarded(impl_->smiles, impl_->large, error,
-                                          [&] { smiles = RDKit::MolToSmiles(*impl_->molecule); });
+  const bool done =
+      rdkit_bridge::guarded(impl_->smiles, impl_->large, error, [&] { smiles = RDKit::MolToSmiles(*impl_->molecule); });
   return done ? std::move(smiles) : std::nullopt;
 }
 

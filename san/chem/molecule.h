@@ -84,8 +84,7 @@ const std::vector<int>& ogb_atom_sizes();
 const std::vector<int>& ogb_bond_sizes();
 
 // The graph of a molecule: num_nodes, edges and categorical features are set, id and labels are left empty.
-std::optional<Graph> smiles_to_graph(std::string_view smiles, const FeaturiserOptions& options,
-                                     std::string& error);
+std::optional<Graph> smiles_to_graph(std::string_view smiles, const FeaturiserOptions& options, std::string& error);
 
 // Murcko scaffold as canonical SMILES with chirality: what OGB's and DeepChem's scaffold splits group by. A
 // molecule without rings has the scaffold "" (all such molecules are one group).

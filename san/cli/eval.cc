@@ -49,11 +49,14 @@ int run_eval(int argc, char** argv) {
   prepare.with_spectra = model.description.model.lpe.kind != LpeKind::kNone;
   prepare.threads = threads;
   prepare.skip_bad_records = on_error == "skip";
-  ProgressBar bar("preparing", false);
+  ProgressBar bar("preparing", "graphs");
   prepare.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
-  prepare.on_bad_record = [&](const std::string& message) { bar.message("san: " + message); };
+  prepare.on_bad_record = [&](const std::string& message) {
+    bar.clear();
+    fmt::print(stderr, "san: {}\n", message);
+  };
   const Dataset data = Dataset::prepare(*source, prepare);
-  bar.finish();
+  bar.clear();
 
   std::vector<int64_t> graphs(static_cast<size_t>(data.size()));
   std::iota(graphs.begin(), graphs.end(), 0);

@@ -21,7 +21,9 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"predict", "predictions of a model for a file of graphs", nullptr},
+    {"train", "data in, a trained model and a report out", nullptr},
+    {"predict", "predictions of a model for molecules or graphs", nullptr},
+    {"eval", "metrics of a model on labelled data", nullptr},
     {"import", "a model of the authors' PyTorch program -> a san model folder", san::cli::run_import},
     {"spectrum", "eigenvalues, eigenvectors and spectral distances of graphs", san::cli::run_spectrum},
 };

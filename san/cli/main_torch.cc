@@ -7,10 +7,15 @@
 
 int main(int argc, char** argv) {
   return san::cli::guarded([&] {
+    constexpr std::pair<std::string_view, int (*)(int, char**)> kCommands[] = {
+        {"predict", san::cli::run_predict}, {"train", san::cli::run_train}, {"eval", san::cli::run_eval}};
     const std::string name = argc > 1 ? argv[1] : "";
-    SAN_CHECK(name == "predict", "this program is started by `san`, not by hand");
-    std::string title = "san " + name;
-    argv[1] = title.data();
-    return san::cli::run_predict(argc - 1, argv + 1);
+    for (const auto& [command, run] : kCommands) {
+      if (command != name) continue;
+      std::string title = "san " + name;
+      argv[1] = title.data();
+      return run(argc - 1, argv + 1);
+    }
+    san::fail("this program is started by `san`, not by hand");
   });
 }

@@ -1,19 +1,18 @@
-// san predict: a model folder and a file of graphs in, a CSV of predictions out.
-#include <unistd.h>
+// san predict: a model folder and graphs or molecules in, a CSV of predictions out. Streams: memory does not grow with the input.
+#include <ATen/Parallel.h>
 
-#include <deque>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "san/base/file.h"
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
 #include "san/data/batch.h"
-#include "san/graph/jsonl.h"
+#include "san/data/csv.h"
+#include "san/data/stream.h"
 #include "san/nn/san_model.h"
 #include "san/nn/task.h"
-#include "san/spectral/spectrum.h"
-
-#include <ATen/Parallel.h>
 
 namespace san::cli {
 namespace {
@@ -23,100 +22,133 @@ constexpr int64_t kPairsPerBatch = int64_t{1} << 20;
 
 struct Options {
   std::string model, data, out = "-", precision = "double", on_error = "skip";
+  SourceOptions source;
   bool raw = false;
   int batch_size = 64;
   int threads = 0;
 };
 
-// A field as CSV wants it: quoted when it must be.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
-
-std::string header_of(const ModelDescription& description, bool raw) {
-  std::string header = description.model.readout == Readout::kNode ? "id,node" : "id";
-  const std::vector<std::string> names = output_names(description);
-  for (size_t i = 0; i < names.size(); ++i) header += ',' + (raw ? fmt::format("y{}", i) : csv_field(names[i]));
-  return header + '\n';
+// The model in `folder`, or the members of an ensemble there (`san train --ensemble`).
+std::vector<StoredModel> read_members(const std::filesystem::path& folder) {
+  const std::filesystem::path index = folder / "ensemble.json";
+  if (!std::filesystem::exists(index)) return {read_model(folder)};
+  std::vector<StoredModel> members;
+  try {
+    const auto json = nlohmann::json::parse(read_file(index, size_t{1} << 20));
+    SAN_CHECK(json.at("format") == "san-ensemble" && json.at("version") == 1, "{}: not an ensemble of this program",
+              index.string());
+    for (const auto& name : json.at("members")) {
+      const std::filesystem::path member = name.get<std::string>();
+      SAN_CHECK(member.is_relative() && member == member.filename(), "{}: '{}' is not a folder here", index.string(),
+                printable(member.string()));
+      members.push_back(read_model(folder / member));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not valid: {}", index.string(), printable(error.what(), 200));
+  }
+  SAN_CHECK(!members.empty(), "{}: no members", index.string());
+  for (const StoredModel& member : members) {
+    SAN_CHECK(member.description.model.outputs == members[0].description.model.outputs &&
+                  member.description.task.kind == members[0].description.task.kind &&
+                  member.description.input.featuriser == members[0].description.input.featuriser &&
+                  member.description.input.spectral == members[0].description.input.spectral,
+              "{}: the members do not fit together", index.string());
+  }
+  return members;
 }
 
 class Predicting {
  public:
   explicit Predicting(const Options& options)
       : options_(options),
-        stored_(read_model(options.model)),
-        model_(stored_, options.precision == "float" ? at::kFloat : at::kDouble),
+        stored_(read_members(options.model)),
+        description_(stored_[0].description),
         writer_(options.out) {
-    writer_.write(header_of(stored_.description, options.raw));
+    const at::ScalarType dtype = options.precision == "float" ? at::kFloat : at::kDouble;
+    for (const StoredModel& member : stored_) networks_.emplace_back(member, dtype);
   }
 
   int run() {
-    GraphReader reader(options_.data);
-    std::vector<Graph> graphs;
-    int64_t pairs = 0;
-    for (;;) {
-      Graph graph;
-      try {
-        if (!reader.next(graph)) break;
-        check_graph(stored_.description.model, graph, reader.where());
-      } catch (const RecordError& error) {
-        skip(error);
-        continue;
-      }
-      const int64_t nodes = graph.num_nodes;
-      const int64_t cost = stored_.description.model.full() ? nodes * nodes : static_cast<int64_t>(graph.edges.size());
-      if (!graphs.empty() &&
-          (static_cast<int>(graphs.size()) >= options_.batch_size || pairs + cost > kPairsPerBatch)) {
-        predict(graphs);
-        graphs.clear();
-        pairs = 0;
-      }
-      graphs.push_back(std::move(graph));
-      pairs += cost;
+    SourceOptions source_options = options_.source;
+    source_options.labels_required = false;
+    if (description_.input.featuriser != "none") source_options.featuriser = description_.input.featuriser;
+    const std::unique_ptr<GraphSource> source = open_source(options_.data, source_options);
+    write_header(source->id_name());
+
+    StreamOptions stream;
+    stream.spectral = description_.input.spectral;
+    stream.with_spectra = false;
+    for (const StoredModel& member : stored_) {
+      stream.with_spectra = stream.with_spectra || member.description.model.lpe.kind != LpeKind::kNone;
     }
-    if (!graphs.empty()) predict(graphs);
+    stream.threads = options_.threads;
+    stream.skip_bad_records = options_.on_error == "skip";
+    stream.on_bad_record = [](const std::string& message) { fmt::print(stderr, "san: {}\n", message); };
+    const auto check = [&](Streamed& item) {
+      for (const StoredModel& member : stored_) check_graph(member.description.model, item.graph, item.where);
+    };
+    const int64_t skipped = stream_graphs(*source, stream, check, [&](Streamed& item) { add(std::move(item.graph)); });
+    predict();
     writer_.commit();
-    if (skipped_ > 0) {
-      fmt::print(stderr, "san: {} of {} graphs could not be read and have no prediction\n", skipped_, skipped_ + done_);
-      return kFailed;
-    }
-    return kDone;
+    if (skipped == 0) return kDone;
+    fmt::print(stderr, "san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done_);
+    return kFailed;
   }
 
  private:
-  void skip(const RecordError& error) {
-    if (options_.on_error == "fail") throw RecordError(error);
-    fmt::print(stderr, "san: {}\n", error.what());
-    ++skipped_;
+  bool node_task() const { return description_.model.readout == Readout::kNode; }
+
+  void write_header(const std::string& id_name) {
+    std::string header;
+    append_csv_field(header, id_name);
+    if (node_task()) header += ",node";
+    const std::vector<std::string> names = output_names(description_);
+    for (const char* suffix : {"", "_std"}) {
+      if (*suffix != 0 && stored_.size() == 1) continue;
+      for (size_t i = 0; i < names.size(); ++i) {
+        header += ',';
+        append_csv_field(header, (options_.raw ? fmt::format("y{}", i) : names[i]) + suffix);
+      }
+    }
+    writer_.write(header + '\n');
   }
 
-  void predict(std::vector<Graph>& graphs) {
-    const ModelDescription& description = stored_.description;
-    if (description.model.lpe.kind != LpeKind::kNone) {
-      parallel_for(static_cast<int64_t>(graphs.size()), options_.threads, [&](int64_t i) {
-        Graph& graph = graphs[static_cast<size_t>(i)];
-        if (!graph.eigenpairs) graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, description.input.spectral));
-      });
-    }
+  void add(Graph graph) {
+    const int64_t nodes = graph.num_nodes;
+    const int64_t cost = description_.model.full() ? nodes * nodes : static_cast<int64_t>(graph.edges.size());
+    if (static_cast<int>(graphs_.size()) >= options_.batch_size || pairs_ + cost > kPairsPerBatch) predict();
+    graphs_.push_back(std::move(graph));
+    pairs_ += cost;
+  }
+
+  // Predicts what has gathered and writes its rows.
+  void predict() {
+    if (graphs_.empty()) return;
     std::vector<const Graph*> pointers;
-    for (const Graph& graph : graphs) pointers.push_back(&graph);
-    const Batch batch = make_batch(pointers, description.input.spectral.num_pairs);
+    for (const Graph& graph : graphs_) pointers.push_back(&graph);
+    const Batch batch = make_batch(pointers, description_.input.spectral.num_pairs);
     const at::NoGradGuard no_grad;
-    at::Tensor outputs = model_.forward(nn::to_tensors(batch, description.model, model_.dtype(), model_.device()), {});
-    if (!options_.raw) outputs = nn::task_predictions(description.task, outputs);
-    outputs = outputs.to(at::kDouble).contiguous();
-    const double* values = outputs.data_ptr<double>();
-    const bool node = description.model.readout == Readout::kNode;
+    std::vector<at::Tensor> results;
+    for (size_t k = 0; k < networks_.size(); ++k) {
+      nn::SanModel& network = networks_[k];
+      at::Tensor outputs =
+          network.forward(nn::to_tensors(batch, network.config(), network.dtype(), network.device()), {});
+      if (!options_.raw) outputs = nn::task_predictions(stored_[k].description.task, outputs);
+      results.push_back(outputs.to(at::kDouble));
+    }
+    at::Tensor table = results[0];
+    if (results.size() > 1) {
+      const at::Tensor all = at::stack(results);
+      table = at::cat({all.mean(0), all.std(0, /*unbiased=*/true)}, 1);
+    }
+    table = table.contiguous();
+    const double* values = table.data_ptr<double>();
     std::string rows;
-    for (const Graph& graph : graphs) {
-      const std::string id = csv_field(graph.id);
-      for (int32_t row = 0; row < (node ? graph.num_nodes : 1); ++row) {
-        rows += id;
-        if (node) rows += fmt::format(",{}", row);
-        for (int64_t i = 0; i < outputs.size(1); ++i) {
+    for (const Graph& graph : graphs_) {
+      for (int32_t row = 0; row < (node_task() ? graph.num_nodes : 1); ++row) {
+        append_csv_field(rows, graph.id);
+        if (node_task()) rows += fmt::format(",{}", row);
+        for (int64_t i = 0; i < table.size(1); ++i) {
           SAN_CHECK(std::isfinite(*values), "graph '{}': the model's output is not a finite number",
                     printable(graph.id));
           rows += fmt::format(",{:.9g}", *values++);
@@ -125,14 +157,18 @@ class Predicting {
       }
     }
     writer_.write(rows);
-    done_ += static_cast<int64_t>(graphs.size());
+    done_ += static_cast<int64_t>(graphs_.size());
+    graphs_.clear();
+    pairs_ = 0;
   }
 
   const Options& options_;
-  StoredModel stored_;
-  nn::SanModel model_;
+  std::vector<StoredModel> stored_;
+  const ModelDescription& description_;
+  std::vector<nn::SanModel> networks_;
   FileWriter writer_;
-  int64_t done_ = 0, skipped_ = 0;
+  std::vector<Graph> graphs_;
+  int64_t pairs_ = 0, done_ = 0;
 };
 
 }  // namespace
@@ -140,14 +176,21 @@ class Predicting {
 int run_predict(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Predictions of a model for every graph of a file, as CSV: id, (node,) then one column per output.\n"
-      "Eigenpairs given in the file are used as they are; others are computed as the model was trained "
-      "with.");
+      "Predictions of a model as CSV: the id, (the node,) then one column per output; regression in the label's "
+      "units,\n"
+      "probabilities for classes. Molecules are featurised as the model was trained with. Eigenpairs given with graphs "
+      "are\n"
+      "used as they are. An ensemble gives mean and standard deviation.\n\n"
+      "  san predict --model runs/my/model --data new.csv --out predictions.csv");
   app.add_option("--model", options.model, "model folder (config.json + model.safetensors)")->required();
-  app.add_option("--data", options.data, "Graph JSONL file, .gz too; - = standard input")->required();
+  app.add_option("--data", options.data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
+      ->required();
   app.add_option("--out", options.out, "CSV to write; - = standard output")->capture_default_str();
   app.add_flag("--raw", options.raw, "the head's own outputs (logits, unscaled) as y0, y1, ...");
-  app.add_option("--on-error", options.on_error, "a graph that cannot be read: skip (report, go on) or fail")
+  app.add_option("--smiles-column", options.source.smiles_column, "CSV column of the SMILES")->capture_default_str();
+  app.add_option("--id-column", options.source.id_column, "CSV column to label predictions with; default: the first");
+  app.add_option("--format", options.source.format, "auto, csv, jsonl, tu or ogb")->capture_default_str();
+  app.add_option("--on-error", options.on_error, "a record that cannot be read: skip (report, go on) or fail")
       ->check(CLI::IsMember({"skip", "fail"}))
       ->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "graphs at once; does not change results")

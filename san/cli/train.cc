@@ -106,12 +106,13 @@ Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
   options.with_spectra = config.model.lpe.kind != LpeKind::kNone;
   options.threads = threads;
   options.skip_bad_records = config.data.skip_bad_records;
-  ProgressBar bar("preparing", quiet);
-  options.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
-  options.on_bad_record = [&](const std::string& message) { bar.message("san: " + message); };
-  Dataset data = Dataset::prepare(*source, options);
-  bar.finish();
-  return data;
+  ProgressBar bar("preparing", "graphs");
+  if (!quiet) options.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
+  options.on_bad_record = [&](const std::string& message) {
+    bar.clear();
+    fmt::print(stderr, "san: {}\n", message);
+  };
+  return Dataset::prepare(*source, options);
 }
 
 void print_result(const TrainResult& result, const std::filesystem::path& folder) {

@@ -57,9 +57,7 @@ struct CsvReader::Impl {
   // Quotes are at fault: the record may have swallowed good lines, so go on after its first line.
   [[noreturn]] void bad_quotes(const std::string& what) {
     const void* first_end = std::memchr(buffer.data() + begin, '\n', end - begin);
-    begin = first_end == nullptr
-                ? end
-                : static_cast<size_t>(static_cast<const char*>(first_end) - buffer.data()) + 1;
+    begin = first_end == nullptr ? end : static_cast<size_t>(static_cast<const char*>(first_end) - buffer.data()) + 1;
     next_line = record_line + 1;
     if (first_end == nullptr) skip_line = true;
     bad_record(what);
@@ -71,8 +69,7 @@ struct CsvReader::Impl {
       if (begin == end && !fill()) break;
       const void* found = std::memchr(buffer.data() + begin, '\n', end - begin);
       if (found != nullptr) skip_line = false;
-      begin =
-          found == nullptr ? end : static_cast<size_t>(static_cast<const char*>(found) - buffer.data()) + 1;
+      begin = found == nullptr ? end : static_cast<size_t>(static_cast<const char*>(found) - buffer.data()) + 1;
     }
     skip_line = false;
   }
@@ -168,8 +165,7 @@ struct CsvReader::Impl {
         }
       }
       if (at_end) {
-        if (state == State::kQuoted)
-          bad_quotes("the file ends inside a quoted field (a quote is never closed)");
+        if (state == State::kQuoted) bad_quotes("the file ends inside a quoted field (a quote is never closed)");
         if (at == 0 && spans.empty()) return false;
         const bool carriage = state == State::kPlain && at > field.begin && buffer[begin + at - 1] == '\r';
         if (state == State::kFieldStart) field = {at, at, false, false};
@@ -196,8 +192,7 @@ struct CsvReader::Impl {
     views.clear();
     for (const Field& field : spans) {
       if (field.end - field.begin > options.max_field_bytes)
-        bad_record(
-            fmt::format("field {} is longer than {} bytes", views.size() + 1, options.max_field_bytes));
+        bad_record(fmt::format("field {} is longer than {} bytes", views.size() + 1, options.max_field_bytes));
       char* text = buffer.data() + record + field.begin;
       size_t size = field.end - field.begin;
       if (field.quoted) {
@@ -264,8 +259,8 @@ struct CsvReader::Impl {
 CsvReader::CsvReader(const std::string& path, const CsvOptions& options) {
   auto file = std::make_unique<LineReader>(path);
   LineReader* const reader = file.get();
-  impl_ = std::make_unique<Impl>([reader](char* out, size_t size) { return reader->read(out, size); },
-                                 reader->name(), options);
+  impl_ = std::make_unique<Impl>([reader](char* out, size_t size) { return reader->read(out, size); }, reader->name(),
+                                 options);
   impl_->file = std::move(file);
   impl_->start();
 }
@@ -307,10 +302,8 @@ int64_t CsvReader::bytes_total() const {
 size_t CsvReader::column(std::string_view wanted) const {
   const auto& header = impl_->header;
   const auto count = std::count(header.begin(), header.end(), wanted);
-  SAN_CHECK(count <= 1, "{}: {} columns are called '{}'; rename all but one", impl_->name, count,
-            printable(wanted));
-  if (count == 1)
-    return static_cast<size_t>(std::find(header.begin(), header.end(), wanted) - header.begin());
+  SAN_CHECK(count <= 1, "{}: {} columns are called '{}'; rename all but one", impl_->name, count, printable(wanted));
+  if (count == 1) return static_cast<size_t>(std::find(header.begin(), header.end(), wanted) - header.begin());
   const std::string similar = similar_names(wanted, header);
   if (!similar.empty()) {
     fail("{}: no column is called '{}'; did you mean {}?", impl_->name, printable(wanted), similar);
@@ -324,9 +317,9 @@ size_t CsvReader::column(std::string_view wanted) const {
 
 void append_csv_field(std::string& out, std::string_view field, bool alone) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-  const bool quote = field.empty() ? alone
-                                   : field.find_first_of(",\"\r\n") != field.npos ||
-                                         is_blank(field.front()) || is_blank(field.back());
+  const bool quote =
+      field.empty() ? alone
+                    : field.find_first_of(",\"\r\n") != field.npos || is_blank(field.front()) || is_blank(field.back());
   if (!quote) {
     out += field;
     return;
@@ -374,8 +367,7 @@ std::string similar_names(std::string_view name, std::span<const std::string> na
     size_t distance = row.back();
     // "solubility" for "measured log solubility in mols per litre".
     if (wanted.size() >= 3 && other.find(wanted) != other.npos) distance = std::min<size_t>(distance, 1);
-    if (distance <= std::max<size_t>(1, std::max(wanted.size(), other.size()) / 3))
-      ranked.emplace_back(distance, i);
+    if (distance <= std::max<size_t>(1, std::max(wanted.size(), other.size()) / 3)) ranked.emplace_back(distance, i);
   }
   std::sort(ranked.begin(), ranked.end());
   std::string list;

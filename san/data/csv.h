@@ -55,9 +55,8 @@ class CsvReader {
   // are several of that name.
   size_t column(std::string_view name) const;
 
-  int64_t line_number()
-      const;                  // of the first line of the record that next() read last (or failed on), from 1
-  std::string where() const;  // "file:line", for messages
+  int64_t line_number() const;  // of the first line of the record that next() read last (or failed on), from 1
+  std::string where() const;    // "file:line", for messages
   const std::string& name() const;
   int64_t bytes_read() const;   // of the file as it is on disk, for progress; 0 when reading from a Source
   int64_t bytes_total() const;  // 0 when unknown

@@ -62,8 +62,7 @@ void RowReader::cut(std::string_view line, std::vector<std::string_view>& fields
 
 void RowReader::check_columns(const std::vector<std::string_view>& fields) {
   if (columns_ == 0) columns_ = fields.size();
-  SAN_CHECK(fields.size() == columns_, "{}: {} columns, but the first row has {}", where(), fields.size(),
-            columns_);
+  SAN_CHECK(fields.size() == columns_, "{}: {} columns, but the first row has {}", where(), fields.size(), columns_);
 }
 
 bool RowReader::next(std::vector<std::string_view>& fields) {

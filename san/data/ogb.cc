@@ -36,8 +36,8 @@ class FeatureFile {
       const size_t begin = features.categories.size();
       for (const auto field : fields_) {
         const int64_t value = reader_.integer(field);
-        SAN_CHECK(value >= 0 && value <= INT32_MAX, "{}: {} is not a category (0..{})", reader_.where(),
-                  value, INT32_MAX);
+        SAN_CHECK(value >= 0 && value <= INT32_MAX, "{}: {} is not a category (0..{})", reader_.where(), value,
+                  INT32_MAX);
         features.categories.push_back(static_cast<int32_t>(value));
       }
       repeat(features.categories, begin, copies);
@@ -45,8 +45,7 @@ class FeatureFile {
       const size_t begin = features.values.size();
       for (const auto field : fields_) {
         const double value = reader_.real(field);
-        SAN_CHECK(std::abs(value) < 3e38, "{}: '{}' is too large for a feature", reader_.where(),
-                  printable(field, 40));
+        SAN_CHECK(std::abs(value) < 3e38, "{}: '{}' is too large for a feature", reader_.where(), printable(field, 40));
         features.values.push_back(static_cast<float>(value));
       }
       repeat(features.values, begin, copies);
@@ -89,9 +88,8 @@ std::string choose_split(const std::string& folder, const std::string& wanted) {
     SAN_CHECK(kinds.size() <= 1, "{}: several splits; choose one of {}", root.string(), all);
     return kinds.empty() ? "" : kinds[0];
   }
-  SAN_CHECK(std::find(kinds.begin(), kinds.end(), wanted) != kinds.end(),
-            "{}: no split is called '{}'; there is {}", root.string(), printable(wanted),
-            all.empty() ? "none" : all);
+  SAN_CHECK(std::find(kinds.begin(), kinds.end(), wanted) != kinds.end(), "{}: no split is called '{}'; there is {}",
+            root.string(), printable(wanted), all.empty() ? "none" : all);
   return wanted;
 }
 
@@ -137,11 +135,10 @@ struct OgbReader::Impl {
       while (reader.next(row)) {
         const int64_t index = reader.integer(row[0]);
         // A limit before the allocation below: no set has that many graphs.
-        SAN_CHECK(row.size() == 1 && index >= 0 && index < kMaxGraphs, "{}: expected one graph number",
-                  reader.where());
+        SAN_CHECK(row.size() == 1 && index >= 0 && index < kMaxGraphs, "{}: expected one graph number", reader.where());
         if (static_cast<size_t>(index) >= parts.size()) parts.resize(static_cast<size_t>(index) + 1, kNoPart);
-        SAN_CHECK(parts[static_cast<size_t>(index)] == kNoPart, "{}: graph {} is in the split twice",
-                  reader.where(), index);
+        SAN_CHECK(parts[static_cast<size_t>(index)] == kNoPart, "{}: graph {} is in the split twice", reader.where(),
+                  index);
         parts[static_cast<size_t>(index)] = static_cast<uint8_t>(part);
       }
     }
@@ -150,8 +147,8 @@ struct OgbReader::Impl {
   int64_t count(RowReader& reader, int64_t limit, const char* what) {
     SAN_CHECK(fields.size() == 1, "{}: one number per line, not {}", reader.where(), fields.size());
     const int64_t value = reader.integer(fields[0]);
-    SAN_CHECK(value >= 0 && value <= limit, "{}: {} {} in one graph; at most {} are allowed", reader.where(),
-              value, what, limit);
+    SAN_CHECK(value >= 0 && value <= limit, "{}: {} {} in one graph; at most {} are allowed", reader.where(), value,
+              what, limit);
     return value;
   }
 
@@ -163,39 +160,37 @@ struct OgbReader::Impl {
     graph = Graph{};
     graph.num_nodes = static_cast<int32_t>(count(num_nodes, kMaxNodes, "nodes"));
     SAN_CHECK(graph.num_nodes > 0, "{}: a graph without nodes", num_nodes.where());
-    SAN_CHECK(num_edges.next(fields), "{}: ends after {} graphs, but {} has more", num_edges.name(),
-              graphs_read, num_nodes.name());
+    SAN_CHECK(num_edges.next(fields), "{}: ends after {} graphs, but {} has more", num_edges.name(), graphs_read,
+              num_nodes.name());
     const int64_t edge_count = count(num_edges, kMaxEdges / 2, "edges");
 
     if (node_features) node_features->describe(graph.node_features);
     for (int32_t i = 0; node_features && i < graph.num_nodes; ++i)
-      SAN_CHECK(node_features->append(graph.node_features, 1),
-                "{}: ends in graph {}, after {} of its {} nodes", node_features->reader().name(), graphs_read,
-                i, graph.num_nodes);
+      SAN_CHECK(node_features->append(graph.node_features, 1), "{}: ends in graph {}, after {} of its {} nodes",
+                node_features->reader().name(), graphs_read, i, graph.num_nodes);
     if (edge_features) edge_features->describe(graph.edge_features);
     for (int64_t i = 0; i < edge_count; ++i) {
-      SAN_CHECK(edges.next(fields), "{}: ends in graph {}, after {} of its {} edges", edges.name(),
-                graphs_read, i, edge_count);
-      SAN_CHECK(fields.size() == 2, "{}: an edge is 'source,target', not {} numbers", edges.where(),
-                fields.size());
+      SAN_CHECK(edges.next(fields), "{}: ends in graph {}, after {} of its {} edges", edges.name(), graphs_read, i,
+                edge_count);
+      SAN_CHECK(fields.size() == 2, "{}: an edge is 'source,target', not {} numbers", edges.where(), fields.size());
       int32_t ends[2];
       for (size_t k = 0; k < 2; ++k) {
         const int64_t node = edges.integer(fields[k]);
-        SAN_CHECK(node >= 0 && node < graph.num_nodes, "{}: node {} in graph {}, which has nodes 0..{}",
-                  edges.where(), node, graphs_read, graph.num_nodes - 1);
+        SAN_CHECK(node >= 0 && node < graph.num_nodes, "{}: node {} in graph {}, which has nodes 0..{}", edges.where(),
+                  node, graphs_read, graph.num_nodes - 1);
         ends[k] = static_cast<int32_t>(node);
       }
       graph.edges.push_back({ends[0], ends[1]});
       if (options.add_inverse) graph.edges.push_back({ends[1], ends[0]});
       if (edge_features)
         SAN_CHECK(edge_features->append(graph.edge_features, options.add_inverse ? 2 : 1),
-                  "{}: ends in graph {}, after {} of its {} edges", edge_features->reader().name(),
-                  graphs_read, i, edge_count);
+                  "{}: ends in graph {}, after {} of its {} edges", edge_features->reader().name(), graphs_read, i,
+                  edge_count);
     }
 
     // With one task a missing label is an empty line: unlike elsewhere, such a line counts.
-    SAN_CHECK(labels.next_with_blanks(label_fields), "{}: ends after {} graphs, but {} has more",
-              labels.name(), graphs_read, num_nodes.name());
+    SAN_CHECK(labels.next_with_blanks(label_fields), "{}: ends after {} graphs, but {} has more", labels.name(),
+              graphs_read, num_nodes.name());
     for (const auto field : label_fields) graph.graph_labels.push_back(labels.real_or_missing(field));
 
     if (mapping) {
@@ -215,14 +210,13 @@ struct OgbReader::Impl {
   void check_ends() {
     SAN_CHECK(graphs_read > 0, "{}: is empty", num_nodes.name());
     for (RowReader* reader : {&num_edges, &edges, &labels})
-      SAN_CHECK(!reader->next(fields), "{}: more rows than the {} graphs of {} need", reader->where(),
-                graphs_read, num_nodes.name());
+      SAN_CHECK(!reader->next(fields), "{}: more rows than the {} graphs of {} need", reader->where(), graphs_read,
+                num_nodes.name());
     for (auto* features : {&node_features, &edge_features})
       SAN_CHECK(!*features || (*features)->ended(), "{}: more rows than the {} graphs of {} need",
                 (*features)->reader().where(), graphs_read, num_nodes.name());
-    SAN_CHECK(parts.size() <= static_cast<size_t>(graphs_read),
-              "{}/split/{}: names graph {}, but there are only {}", folder, split_kind, parts.size() - 1,
-              graphs_read);
+    SAN_CHECK(parts.size() <= static_cast<size_t>(graphs_read), "{}/split/{}: names graph {}, but there are only {}",
+              folder, split_kind, parts.size() - 1, graphs_read);
   }
 
   static constexpr int64_t kMaxGraphs = int64_t{1} << 32;

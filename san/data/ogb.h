@@ -25,10 +25,8 @@ namespace san {
 
 struct OgbOptions {
   bool add_inverse = true;
-  std::string
-      split;  // KIND, for example "scaffold"; empty: the only one there is, or none when there is none
-  std::string
-      id_column;  // of mapping/mol.csv, for example "smiles" or "mol_id"; empty: the graph's number from 0
+  std::string split;      // KIND, for example "scaffold"; empty: the only one there is, or none when there is none
+  std::string id_column;  // of mapping/mol.csv, for example "smiles" or "mol_id"; empty: the graph's number from 0
 };
 
 // Streams the graphs in constant memory (plus one byte per graph for the split). Not for sharing between

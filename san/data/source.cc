@@ -149,6 +149,9 @@ class CsvSource final : public GraphSource {
 #endif
   }
 
+  std::string id_name() const override {
+    return reader_.header()[id_];
+  }
   std::vector<std::string> targets() const override {
     std::vector<std::string> names;
     for (const size_t column : targets_) names.push_back(reader_.header()[column]);

@@ -66,6 +66,9 @@ class GraphSource {
   // Names of the label columns; empty when the format has none.
   virtual std::vector<std::string> targets() const { return {}; }
 
+  // What ids are called: the id column of a CSV, else "id".
+  virtual std::string id_name() const { return "id"; }
+
   // What the user named, for messages and file names.
   virtual std::string name() const = 0;
 

@@ -26,14 +26,13 @@ std::string find_name(const std::string& folder) {
     std::string file = entry.path().filename().string();
     if (file.ends_with(".gz")) file.resize(file.size() - 3);
     constexpr std::string_view kEnd = "_A.txt";
-    if (file.size() > kEnd.size() && file.ends_with(kEnd))
-      names.push_back(file.substr(0, file.size() - kEnd.size()));
+    if (file.size() > kEnd.size() && file.ends_with(kEnd)) names.push_back(file.substr(0, file.size() - kEnd.size()));
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   SAN_CHECK(!names.empty(), "{}: not a TU data set: there is no *_A.txt", folder);
-  SAN_CHECK(names.size() == 1, "{}: several TU data sets ({}, {}, ...); give each a folder of its own",
-            folder, names[0], names[1]);
+  SAN_CHECK(names.size() == 1, "{}: several TU data sets ({}, {}, ...); give each a folder of its own", folder,
+            names[0], names[1]);
   return names[0];
 }
 
@@ -79,8 +78,7 @@ CategoryTable read_categories(const std::string& path, size_t rows, const char* 
     values.erase(std::unique(values.begin(), values.end()), values.end());
     for (size_t i = static_cast<size_t>(column); i < raw.size(); i += static_cast<size_t>(table.columns)) {
       table.categories[i] =
-          first +
-          static_cast<int32_t>(std::lower_bound(values.begin(), values.end(), raw[i]) - values.begin());
+          first + static_cast<int32_t>(std::lower_bound(values.begin(), values.end(), raw[i]) - values.begin());
     }
   }
   return table;
@@ -151,20 +149,19 @@ TuDataset read_tu(const std::string& folder, const TuOptions& options) {
       SAN_CHECK(nodes.size() < UINT32_MAX, "{}: more nodes than can be numbered", reader.where());
       // A graph number cannot exceed the number of nodes; lines come in any order, so allow a margin here and
       // look for graphs without nodes afterwards.
-      SAN_CHECK(graph >= 1 && graph <= INT32_MAX - 1, "{}: graph {}; graphs are numbered from 1",
-                reader.where(), graph);
+      SAN_CHECK(graph >= 1 && graph <= INT32_MAX - 1, "{}: graph {}; graphs are numbered from 1", reader.where(),
+                graph);
       nodes.push_back({static_cast<int32_t>(graph - 1), 0});
     }
     SAN_CHECK(!nodes.empty(), "{}: is empty", reader.name());
     int64_t num_graphs = 0;
     for (const Location& node : nodes) num_graphs = std::max<int64_t>(num_graphs, node.graph + 1);
-    SAN_CHECK(num_graphs <= static_cast<int64_t>(nodes.size()),
-              "{}: graph {} of {} nodes: some graphs have no node", reader.name(), num_graphs, nodes.size());
+    SAN_CHECK(num_graphs <= static_cast<int64_t>(nodes.size()), "{}: graph {} of {} nodes: some graphs have no node",
+              reader.name(), num_graphs, nodes.size());
     sizes.resize(static_cast<size_t>(num_graphs));
     for (Location& node : nodes) {
       node.node = sizes[static_cast<size_t>(node.graph)]++;
-      SAN_CHECK(node.node < kMaxNodes, "{}: graph {} has more than {} nodes", reader.name(), node.graph + 1,
-                kMaxNodes);
+      SAN_CHECK(node.node < kMaxNodes, "{}: graph {} has more than {} nodes", reader.name(), node.graph + 1, kMaxNodes);
     }
     for (size_t g = 0; g < sizes.size(); ++g)
       SAN_CHECK(sizes[g] > 0, "{}: graph {} has no nodes", reader.name(), g + 1);
@@ -183,8 +180,7 @@ TuDataset read_tu(const std::string& folder, const TuOptions& options) {
   {
     RowReader reader(needed("A"));
     while (reader.next(fields)) {
-      SAN_CHECK(fields.size() == 2, "{}: an edge is 'source, target', not {} numbers", reader.where(),
-                fields.size());
+      SAN_CHECK(fields.size() == 2, "{}: an edge is 'source, target', not {} numbers", reader.where(), fields.size());
       int64_t ends[2];
       for (int k = 0; k < 2; ++k) {
         ends[k] = reader.integer(fields[static_cast<size_t>(k)]);
@@ -193,8 +189,8 @@ TuDataset read_tu(const std::string& folder, const TuOptions& options) {
       }
       const int32_t a = nodes[static_cast<size_t>(ends[0] - 1)].graph,
                     b = nodes[static_cast<size_t>(ends[1] - 1)].graph;
-      SAN_CHECK(a == b, "{}: the edge joins node {} of graph {} and node {} of graph {}", reader.where(),
-                ends[0], a + 1, ends[1], b + 1);
+      SAN_CHECK(a == b, "{}: the edge joins node {} of graph {} and node {} of graph {}", reader.where(), ends[0],
+                a + 1, ends[1], b + 1);
       listed.push_back({static_cast<uint32_t>(ends[0] - 1), static_cast<uint32_t>(ends[1] - 1)});
     }
   }
@@ -245,10 +241,10 @@ TuDataset read_tu(const std::string& folder, const TuOptions& options) {
   }
 
   const std::string labels = file("graph_labels"), attributes = file("graph_attributes");
-  SAN_CHECK(options.target != TuTarget::kLabels || !labels.empty(), "{}: there is no {}_graph_labels.txt",
+  SAN_CHECK(options.target != TuTarget::kLabels || !labels.empty(), "{}: there is no {}_graph_labels.txt", folder,
+            set.name);
+  SAN_CHECK(options.target != TuTarget::kAttributes || !attributes.empty(), "{}: there is no {}_graph_attributes.txt",
             folder, set.name);
-  SAN_CHECK(options.target != TuTarget::kAttributes || !attributes.empty(),
-            "{}: there is no {}_graph_attributes.txt", folder, set.name);
   if (!labels.empty() && options.target != TuTarget::kAttributes) {
     CategoryTable table = read_categories(labels, set.graphs.size(), "graph", 0);
     set.classes = true;

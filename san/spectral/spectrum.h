@@ -39,6 +39,7 @@ struct SpectrumOptions {
   Laplacian laplacian = Laplacian::kSymmetric;
   EigenvectorNorm norm = EigenvectorNorm::kEigenvector;
   EigenSolver solver = EigenSolver::kAuto;
+  bool operator==(const SpectrumOptions&) const = default;
 };
 
 // The min(num_pairs, num_nodes) lowest eigenpairs.

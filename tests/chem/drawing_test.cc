@@ -7,8 +7,7 @@ namespace {
 
 using testing::error_of;
 
-std::string drawing(std::string_view smiles, const std::vector<Panel>& panels,
-                    const DrawingOptions& options = {}) {
+std::string drawing(std::string_view smiles, const std::vector<Panel>& panels, const DrawingOptions& options = {}) {
   std::string error;
   auto svg = draw_svg(smiles, panels, options, error);
   EXPECT_TRUE(svg) << error;
@@ -51,8 +50,7 @@ TEST(Drawing, FollowsTheNodeOrderOfTheFeaturiser) {
 }
 
 TEST(Drawing, TakesAllZeroValuesNoValuesAndSpecialCharactersInLegends) {
-  const std::string svg =
-      drawing("c1ccccc1[C@H](N)O.[Na+]", {{{}, "a < b & c"}, {std::vector<double>(10, 0.0), ""}});
+  const std::string svg = drawing("c1ccccc1[C@H](N)O.[Na+]", {{{}, "a < b & c"}, {std::vector<double>(10, 0.0), ""}});
   EXPECT_EQ(svg.find("a < b"), svg.npos);
   EXPECT_EQ(svg.find("b & c"), svg.npos);
 }
@@ -68,10 +66,7 @@ TEST(Drawing, SaysWhatDoesNotFit) {
             }).find("3 atoms, but 2 values"),
             std::string::npos);
   EXPECT_NE(error_of([&] { draw_svg("CCO", {}, {}, error); }).find("panels"), std::string::npos);
-  EXPECT_NE(error_of([&] {
-              draw_svg("C", {{{1.0 / 0.0}, ""}}, {}, error);
-            }).find("finite"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { draw_svg("C", {{{1.0 / 0.0}, ""}}, {}, error); }).find("finite"), std::string::npos);
 }
 
 }  // namespace

@@ -29,8 +29,7 @@ inline bool isomorphic(const Graph& a, const Graph& b) {
     for (size_t e = 0; e < graphs[g]->edges.size(); ++e) {
       const auto [source, target] = graphs[g]->edges[e];
       neighbours[g][static_cast<size_t>(source)].emplace_back(graphs[g]->edge_features.categories[e], target);
-      type[g][static_cast<size_t>(source)][static_cast<size_t>(target)] =
-          graphs[g]->edge_features.categories[e];
+      type[g][static_cast<size_t>(source)][static_cast<size_t>(target)] = graphs[g]->edge_features.categories[e];
     }
   }
   for (int round = 0; round < n; ++round) {
@@ -59,8 +58,7 @@ inline bool isomorphic(const Graph& a, const Graph& b) {
   const auto extend = [&](const auto& self, int v) -> bool {
     if (v == n) return true;
     for (int w = 0; w < n; ++w) {
-      if (used[static_cast<size_t>(w)] ||
-          colour[0][static_cast<size_t>(v)] != colour[1][static_cast<size_t>(w)])
+      if (used[static_cast<size_t>(w)] || colour[0][static_cast<size_t>(v)] != colour[1][static_cast<size_t>(w)])
         continue;
       bool fits = true;
       for (int u = 0; u <= v && fits; ++u) {

@@ -54,10 +54,9 @@ std::string repeat(std::string_view piece, int times) {
 TEST(ZincFeaturiser, KekulisesAndListsBothDirectionsRowByRow) {
   const Graph benzene = graph_of("c1ccccc1", zinc());
   EXPECT_EQ(benzene.num_nodes, 6);
-  EXPECT_EQ(
-      benzene.edges,
-      (std::vector<Edge>{
-          {0, 1}, {0, 5}, {1, 0}, {1, 2}, {2, 1}, {2, 3}, {3, 2}, {3, 4}, {4, 3}, {4, 5}, {5, 0}, {5, 4}}));
+  EXPECT_EQ(benzene.edges,
+            (std::vector<Edge>{
+                {0, 1}, {0, 5}, {1, 0}, {1, 2}, {2, 1}, {2, 3}, {3, 2}, {3, 4}, {4, 3}, {4, 5}, {5, 0}, {5, 4}}));
   int doubles = 0;
   for (const int type : benzene.edge_features.categories) doubles += type == 2;
   EXPECT_EQ(doubles, 6);  // three bonds, both directions
@@ -76,13 +75,11 @@ TEST(ZincFeaturiser, SpellsTypesWithExplicitHydrogensAndCharges) {
   // No stereocentre: the mark and its hydrogen go.
   EXPECT_EQ(column(graph_of("C[C@H](C)O", zinc()).node_features, 0), (std::vector<int>{0, 0, 0, 1}));
   // The H of a neutral aromatic [nH] is not an explicit one after kekulisation.
-  for (const int node : column(graph_of("c1cc[nH]c1", zinc()).node_features, 0))
-    EXPECT_TRUE(node == 0 || node == 2);
+  for (const int node : column(graph_of("c1cc[nH]c1", zinc()).node_features, 0)) EXPECT_TRUE(node == 0 || node == 2);
 }
 
 TEST(ZincFeaturiser, RefusesUnknownTypesOrPutsThemIntoTheBucket) {
-  EXPECT_NE(refusal("C[Si](C)C").find("'C[Si](C)C': the atom type 'Si' is not one of the 28"),
-            std::string::npos);
+  EXPECT_NE(refusal("C[Si](C)C").find("'C[Si](C)C': the atom type 'Si' is not one of the 28"), std::string::npos);
   EXPECT_NE(refusal("*C").find("'*'"), std::string::npos);
   EXPECT_NE(refusal("N->[Cu]", zinc()).find("Cu"), std::string::npos);
   const Graph silane = graph_of("C[Si](C)C", zinc(UnknownType::kBucket));
@@ -166,8 +163,7 @@ TEST(Smiles, SaltsSingleAtomsIsotopesAndExplicitHydrogensAreDefined) {
 }
 
 TEST(Smiles, BlanksAroundAreTrimmedAndWhatFollowsABlankIsIgnored) {
-  for (const char* smiles :
-       {"CCO ", " CCO", "\tCCO\r\n", "CCO ethanol", "CCO |$a;b;c$|", "CCO\tname with blanks"})
+  for (const char* smiles : {"CCO ", " CCO", "\tCCO\r\n", "CCO ethanol", "CCO |$a;b;c$|", "CCO\tname with blanks"})
     EXPECT_EQ(graph_of(smiles, ogb()), graph_of("CCO", ogb())) << smiles;
 }
 
@@ -188,8 +184,7 @@ TEST(Smiles, WhatCannotBeParsedIsAValueWithRdkitsReason) {
 TEST(Smiles, RdkitsLogNeverReachesTheTerminal) {
   ::testing::internal::CaptureStderr();
   ::testing::internal::CaptureStdout();
-  for (const char* smiles :
-       {"C1CC", "C(C", "C[C@](C)(C)C(C)(C)(C)C", "c1cccc1", "[Xx]", "C/C=C/C=C(", "N->[Cu]"}) {
+  for (const char* smiles : {"C1CC", "C(C", "C[C@](C)(C)C(C)(C)(C)C", "c1cccc1", "[Xx]", "C/C=C/C=C(", "N->[Cu]"}) {
     std::string error;
     smiles_to_graph(smiles, zinc(), error);
     smiles_to_graph(smiles, ogb(), error);
@@ -200,8 +195,7 @@ TEST(Smiles, RdkitsLogNeverReachesTheTerminal) {
 }
 
 TEST(Smiles, HostileTextIsRefusedOrTakenButNeverFatal) {
-  EXPECT_NE(refusal(std::string(10'000'000, 'C')).find("10000000 characters; at most 100000"),
-            std::string::npos);
+  EXPECT_NE(refusal(std::string(10'000'000, 'C')).find("10000000 characters; at most 100000"), std::string::npos);
   EXPECT_NE(refusal(std::string(50'000, 'C')).find("50000 atoms; at most 2000"), std::string::npos);
   FeaturiserOptions widest = zinc();
   widest.max_atoms = 1'000'000;  // no more than kMaxAtoms all the same
@@ -237,8 +231,7 @@ TEST(Smiles, LargeMoleculesDoNotNeedTheCallersStack) {
                   FeaturiserOptions options;
                   options.max_atoms = 5000;
                   std::string error;
-                  const auto graph =
-                      smiles_to_graph(repeat("C(", 4'999) + "C" + repeat(")", 4'999), options, error);
+                  const auto graph = smiles_to_graph(repeat("C(", 4'999) + "C" + repeat(")", 4'999), options, error);
                   nodes = graph ? graph->num_nodes : -1;
                   return nullptr;
                 },

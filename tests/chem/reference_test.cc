@@ -90,10 +90,8 @@ TEST(ZincFeaturiser, KnowsTheTypesOfTheDictionary) {
 
 TEST(OgbFeaturiser, GivesTheRecordedFeaturesOfEveryMoleculeOfMolhiv) {
   SAN_NEED_SHARED(folder, "data/ogbg-molhiv");
-  CsvReader molecules((folder / "molhiv.csv.gz").string()),
-      graphs((folder / "molhiv_graphs.csv.gz").string());
-  const size_t smiles = molecules.column("smiles"), atoms = graphs.column("atoms"),
-               bonds = graphs.column("bonds");
+  CsvReader molecules((folder / "molhiv.csv.gz").string()), graphs((folder / "molhiv_graphs.csv.gz").string());
+  const size_t smiles = molecules.column("smiles"), atoms = graphs.column("atoms"), bonds = graphs.column("bonds");
   FeaturiserOptions options;
   options.featuriser = Featuriser::kOgb;
   int total = 0, mismatches = 0;
@@ -115,12 +113,10 @@ TEST(OgbFeaturiser, GivesTheRecordedFeaturesOfEveryMoleculeOfMolhiv) {
       recorded.edges.push_back({parts[0], parts[1]});
       recorded.edges.push_back({parts[1], parts[0]});
       for (int direction = 0; direction < 2; ++direction)
-        for (const int value : {parts[2], parts[3], parts[4]})
-          recorded.edge_features.categories.push_back(value);
+        for (const int value : {parts[2], parts[3], parts[4]}) recorded.edge_features.categories.push_back(value);
     });
     ++total;
-    if (*graph != recorded && ++mismatches <= 5)
-      ADD_FAILURE() << molecules.where() << " " << molecules[smiles];
+    if (*graph != recorded && ++mismatches <= 5) ADD_FAILURE() << molecules.where() << " " << molecules[smiles];
   }
   EXPECT_EQ(total, 41127);
   EXPECT_EQ(mismatches, 0);

@@ -92,8 +92,7 @@ TEST(Csv, BadRecordsAreNamedByTheirFirstLineAndTheRestIsRead) {
   const std::vector<Case> cases = {
       {"a,b\n1\n2,3\n", {{"!t.csv:2: 1 field, but the header has 2"}, {"2", "3"}}},
       {"a,b\n1,2,3\n2,3\n", {{"!t.csv:2: 3 fields, but the header has 2"}, {"2", "3"}}},
-      {"a,b\n\"x\ny\",1\n\n1,2,3\n5,6\n",
-       {{"x\ny", "1"}, {"!t.csv:5: 3 fields, but the header has 2"}, {"5", "6"}}},
+      {"a,b\n\"x\ny\",1\n\n1,2,3\n5,6\n", {{"x\ny", "1"}, {"!t.csv:5: 3 fields, but the header has 2"}, {"5", "6"}}},
       {"a,b\n\"x\"y,1\n2,3\n", {{"!t.csv:2: text after the closing quote of a field"}, {"2", "3"}}},
       {"a,b\n\"x\" ,1\n2,3\n", {{"!t.csv:2: text after the closing quote of a field"}, {"2", "3"}}},
       {"a,b\n\"x\"\ry,1\n2,3\n", {{"!t.csv:2: text after the closing quote of a field"}, {"2", "3"}}},
@@ -135,13 +134,11 @@ TEST(Csv, LimitsHoldAndReadingGoesOn) {
 TEST(Csv, ColumnsAreFoundByName) {
   const CsvReader reader = reader_of("smiles,measured log solubility in mols per litre,x,x\n");
   EXPECT_EQ(reader.column("smiles"), 0u);
-  EXPECT_NE(error_of([&] {
-              reader.column("smile");
-            }).find("t.csv: no column is called 'smile'; did you mean 'smiles'?"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { reader.column("smile"); }).find("t.csv: no column is called 'smile'; did you mean 'smiles'?"),
+      std::string::npos);
   EXPECT_NE(error_of([&] { reader.column("SMILES"); }).find("did you mean 'smiles'"), std::string::npos);
-  EXPECT_NE(error_of([&] { reader.column("solubility"); }).find("did you mean 'measured log"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { reader.column("solubility"); }).find("did you mean 'measured log"), std::string::npos);
   EXPECT_NE(error_of([&] { reader.column("quite else"); }).find("there are: 'smiles', "), std::string::npos);
   EXPECT_NE(error_of([&] { reader.column("x"); }).find("2 columns are called 'x'"), std::string::npos);
 }
@@ -166,8 +163,7 @@ TEST(Csv, ReadsFilesPlainAndGzipAndSaysWhereItIs) {
     EXPECT_GT(reader.bytes_total(), 0);
     EXPECT_EQ(reader.bytes_read(), reader.bytes_total());
   }
-  EXPECT_NE(error_of([&] { CsvReader(folder.file("none.csv")); }).find("none.csv: cannot open"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { CsvReader(folder.file("none.csv")); }).find("none.csv: cannot open"), std::string::npos);
 }
 
 TEST(Csv, WhatIsWrittenReadsBack) {

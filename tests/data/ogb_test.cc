@@ -26,9 +26,7 @@ class Small {
     put("split/scaffold/test.csv.gz", "");
     put("mapping/mol.csv.gz", "y,smiles,mol_id\n0,C,m0\n0,\"CC\",m1\n0,CCC,m2\n");
   }
-  void put(const std::string& name, const std::string& text) const {
-    write_file(folder_.path() / name, text);
-  }
+  void put(const std::string& name, const std::string& text) const { write_file(folder_.path() / name, text); }
   void remove(const std::string& name) const { std::filesystem::remove_all(folder_.path() / name); }
   std::string path() const { return folder_.path().string(); }
   std::vector<Graph> graphs(const OgbOptions& options = {}) const {
@@ -113,17 +111,14 @@ TEST(Ogb, SaysWhatDoesNotFitAndWhere) {
       {"raw/edge.csv.gz", "0,1\n0,0\n0,0\n", "edge.csv.gz:3: more rows than the 3 graphs"},
       {"raw/edge.csv.gz", "0,x\n0,0\n", "edge.csv.gz:1: 'x' is not an integer"},
       {"raw/num-edge-list.csv.gz", "0\n1\n", "num-edge-list.csv.gz: ends after 2 graphs"},
-      {"raw/num-edge-list.csv.gz", "0\n99999999999\n1\n",
-       "num-edge-list.csv.gz:2: 99999999999 edges in one graph"},
+      {"raw/num-edge-list.csv.gz", "0\n99999999999\n1\n", "num-edge-list.csv.gz:2: 99999999999 edges in one graph"},
       {"raw/num-node-list.csv", "1\n99999999999\n1\n", "num-node-list.csv:2: 99999999999 nodes in one graph"},
       {"raw/num-node-list.csv", "0\n2\n1\n", "num-node-list.csv:1: a graph without nodes"},
       {"raw/num-node-list.csv", "", "is empty"},
       {"raw/num-node-list.csv", "1\n", "more rows than the 1 graphs"},
-      {"raw/node-feat.csv.gz", "1,2\n3,4\n5,6\n",
-       "node-feat.csv.gz: ends in graph 2, after 0 of its 1 nodes"},
+      {"raw/node-feat.csv.gz", "1,2\n3,4\n5,6\n", "node-feat.csv.gz: ends in graph 2, after 0 of its 1 nodes"},
       {"raw/node-feat.csv.gz", "1,2\n3,-4\n5,6\n7,8\n", "node-feat.csv.gz:2: -4 is not a category"},
-      {"raw/node-feat.csv.gz", "1,2\n3\n5,6\n7,8\n",
-       "node-feat.csv.gz:2: 1 columns, but the first row has 2"},
+      {"raw/node-feat.csv.gz", "1,2\n3\n5,6\n7,8\n", "node-feat.csv.gz:2: 1 columns, but the first row has 2"},
       {"raw/node-feat.csv.gz", "1,2\n3,0.5\n5,6\n7,8\n", "node-feat.csv.gz:2: '0.5' is not an integer"},
       {"raw/edge-feat.csv.gz", "0.5\n", "edge-feat.csv.gz: ends in graph 2"},
       {"raw/graph-label.csv.gz", "0,1\n", "graph-label.csv.gz: ends after 1 graphs"},

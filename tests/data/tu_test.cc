@@ -101,8 +101,7 @@ TEST(Tu, SaysWhatDoesNotFitAndWhere) {
       {"A", "1,x\n", "SMALL_A.txt:1: 'x' is not an integer"},
       {"A", "1,2\n", "SMALL_edge_labels.txt:2: more rows than the 1 edges"},
       {"graph_indicator", "1\n1\n1\n3\n3\n3\n", "graph 2 has no nodes"},
-      {"graph_indicator", "1\n99999999999\n",
-       "graph_indicator.txt:2: graph 99999999999; graphs are numbered from 1"},
+      {"graph_indicator", "1\n99999999999\n", "graph_indicator.txt:2: graph 99999999999; graphs are numbered from 1"},
       {"graph_indicator", "1\n1000000000\n", "some graphs have no node"},
       {"graph_indicator", "0\n", "graph_indicator.txt:1: graph 0"},
       {"graph_indicator", "", "graph_indicator.txt: is empty"},
@@ -110,8 +109,7 @@ TEST(Tu, SaysWhatDoesNotFitAndWhere) {
       {"graph_labels", "1\n2\n3\n4\n", "SMALL_graph_labels.txt:4: more rows than the 3 graphs"},
       {"graph_labels", "1\n2.5\n3\n", "SMALL_graph_labels.txt:2: '2.5' is not an integer"},
       {"node_labels", "1\n1\n1,2\n1\n1\n1\n", "SMALL_node_labels.txt:3: 2 columns, but the first row has 1"},
-      {"node_attributes", "1\n1\nnan\n1\n1\n1\n",
-       "SMALL_node_attributes.txt:3: 'nan' is not a finite number"},
+      {"node_attributes", "1\n1\nnan\n1\n1\n1\n", "SMALL_node_attributes.txt:3: 'nan' is not a finite number"},
       {"node_labels", "1\n1\n1e300\n1\n1\n1\n", "is not an integer"},
       {"node_attributes", "1\n1\n1e300\n1\n1\n1\n", "too large for a feature"},
   };
@@ -125,13 +123,10 @@ TEST(Tu, SaysWhatDoesNotFitAndWhere) {
   TemporaryFolder empty;
   EXPECT_NE(error_of([&] { read_tu(empty.path().string()); }).find("no *_A.txt"), std::string::npos);
   write_file(empty.file("A_A.txt"), "");
-  EXPECT_NE(error_of([&] { read_tu(empty.path().string()); }).find("no A_graph_indicator.txt"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { read_tu(empty.path().string()); }).find("no A_graph_indicator.txt"), std::string::npos);
   write_file(empty.file("B_A.txt"), "");
-  EXPECT_NE(error_of([&] { read_tu(empty.path().string()); }).find("several TU data sets"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { read_tu("/no/such/folder"); }).find("/no/such/folder: cannot open"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { read_tu(empty.path().string()); }).find("several TU data sets"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_tu("/no/such/folder"); }).find("/no/such/folder: cannot open"), std::string::npos);
 }
 
 TEST(Tu, DamagedFilesGiveErrorsOrGraphsNeverACrash) {
