@@ -1,5 +1,5 @@
-// Graphs per second of compute_spectrum on one core, for graphs as large as molecules and SBM graphs, and where
-// the dense and the Krylov solver cross. Usage: spectrum_bench [seconds per figure]
+// Graphs per second of compute_spectrum on one core, for graphs as large as molecules and SBM graphs, and
+// where the dense and the Krylov solver cross. Usage: spectrum_bench [seconds per figure]
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -59,8 +59,8 @@ int main(int argc, char** argv) {
   }
   std::printf("%-44s %10.0f graphs/s\n", "N = 23, m = 10", rate(molecules, {}, seconds));
   std::printf("%-44s %10.0f graphs/s\n", "N = 117, m = 10", rate(sbm, {}, seconds));
-  std::printf("\n%6s %4s %14s %14s %14s %14s\n", "N", "m", "sparse dense/s", "sparse krylov/s", "p=.1 dense/s",
-              "p=.1 krylov/s");
+  std::printf("\n%6s %4s %14s %14s %14s %14s\n", "N", "m", "sparse dense/s", "sparse krylov/s",
+              "p=.1 dense/s", "p=.1 krylov/s");
   for (const int nodes : {100, 200, 400, 800}) {
     for (const int pairs : {10, 30}) {
       const std::vector<san::Graph> thin{like_a_molecule(nodes, 1)}, thick{random_graph(nodes, 0.1, 1)};

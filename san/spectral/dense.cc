@@ -35,8 +35,7 @@ struct Tridiagonal {
     low = DBL_MAX;
     high = -DBL_MAX;
     for (Eigen::Index i = 0; i < n; ++i) {
-      const double radius =
-          (i > 0 ? std::abs(beside[i - 1]) : 0) + (i + 1 < n ? std::abs(beside[i]) : 0);
+      const double radius = (i > 0 ? std::abs(beside[i - 1]) : 0) + (i + 1 < n ? std::abs(beside[i]) : 0);
       low = std::min(low, diagonal[i] - radius);
       high = std::max(high, diagonal[i] + radius);
     }
@@ -47,8 +46,8 @@ struct Tridiagonal {
   }
 };
 
-// Eight bisections at a time: the division chain of one Sturm count is all latency; eight hide it and still fit
-// the registers of any x86-64.
+// Eight bisections at a time: the division chain of one Sturm count is all latency; eight hide it and still
+// fit the registers of any x86-64.
 constexpr int kPairs = 4, kLanes = 2 * kPairs;
 using Pair [[gnu::vector_size(16)]] = double;
 using PairMask [[gnu::vector_size(16)]] = int64_t;

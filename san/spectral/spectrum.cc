@@ -56,10 +56,11 @@ Solution solve(const ComponentLaplacian& part, int k, EigenSolver choice, EigenS
               "can be solved densely; ask for fewer eigenpairs",
               part.size, kMaxDenseNodes);
   }
-  SAN_CHECK(part.size <= kMaxDenseNodes,
-            "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
-            "for fewer eigenpairs{}",
-            k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
+  SAN_CHECK(
+      part.size <= kMaxDenseNodes,
+      "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
+      "for fewer eigenpairs{}",
+      k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
   return solve_dense(part, k);
 }
 

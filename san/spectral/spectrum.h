@@ -25,8 +25,9 @@ enum class EigenvectorNorm {
 enum class EigenSolver {
   kAuto,    // dense below kAutoKrylovNodes nodes or for many pairs, otherwise Krylov
   kDense,   // O(n^3) time, O(n^2) memory; up to kMaxDenseNodes
-  kKrylov,  // wherever it suits: components of under 100 nodes, or asked for over an eighth of their pairs, are
-            // solved densely all the same, and so are those of up to kMaxDenseNodes where it did not converge
+  kKrylov,  // wherever it suits: components of under 100 nodes, or asked for over an eighth of their pairs,
+            // are solved densely all the same, and so are those of up to kMaxDenseNodes where it did not
+            // converge
 };
 
 inline constexpr int kAutoKrylovNodes = 400;
