@@ -23,14 +23,13 @@ WholeSpectrum whole_spectrum(const Graph& graph, Laplacian laplacian) {
   SAN_CHECK(graph.num_nodes <= kMaxDistanceNodes,
             "distances between all pairs of {} nodes: at most {} nodes are allowed", graph.num_nodes,
             kMaxDistanceNodes);
-  const Spectrum spectrum = compute_spectrum(
-      graph, {.num_pairs = graph.num_nodes, .laplacian = laplacian, .solver = EigenSolver::kDense});
+  const Spectrum spectrum =
+      compute_spectrum(graph, {.num_pairs = graph.num_nodes, .laplacian = laplacian, .solver = EigenSolver::kDense});
   Eigen::Index trivial = 0;
   while (trivial < spectrum.count && spectrum.values[trivial] < kZero) ++trivial;
   const Eigen::Index kept = spectrum.count - trivial;
   return {Eigen::Map<const Eigen::VectorXd>(spectrum.values.data() + trivial, kept),
-          Eigen::Map<const RowMajor>(spectrum.vectors.data(), spectrum.num_nodes, spectrum.count)
-              .rightCols(kept)};
+          Eigen::Map<const RowMajor>(spectrum.vectors.data(), spectrum.num_nodes, spectrum.count).rightCols(kept)};
 }
 
 // The published clipping: a node without edges counts as one of degree 1.

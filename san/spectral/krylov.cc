@@ -23,8 +23,7 @@ using Operator = std::function<void(const double*, double*)>;
 
 VectorXd random_vector(Index n, uint64_t stream) {
   VectorXd x(n);
-  for (Index i = 0; i < n; ++i)
-    x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
+  for (Index i = 0; i < n; ++i) x[i] = static_cast<double>(random_bits(0x6b72, stream, i) >> 11) * 0x1.0p-52 - 1;
   return x;
 }
 
@@ -49,8 +48,8 @@ struct LanczosRun {
 
 // The `wanted` largest pairs of the symmetric operator among vectors orthogonal to `found`; `keep` >= wanted
 // Ritz pairs come back, converged or not. Converged: |B x - theta x| <= tolerance |theta| for the wanted.
-LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep,
-                   int space, double tolerance, int restarts, uint64_t stream) {
+LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start, int wanted, int keep, int space,
+                   double tolerance, int restarts, uint64_t stream) {
   const Index n = start.size();
   MatrixXd basis(n, space + 1);
   MatrixXd projected = MatrixXd::Zero(space, space);
@@ -141,8 +140,7 @@ class ShiftInvert {
   using Permutation = Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int>;
 
   // Decides from the pattern alone, before any number is stored.
-  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian,
-                                           const KrylovOptions& options) {
+  static std::unique_ptr<ShiftInvert> plan(const ComponentLaplacian& laplacian, const KrylovOptions& options) {
     constexpr size_t kEntryBytes = sizeof(double) + sizeof(int);
     const auto entries = static_cast<double>(laplacian.neighbours.size());
     // Leaves room for K itself and its permuted copy.
@@ -433,8 +431,8 @@ class Solver {
     for (int round = 0; round < 2 * k_ + 8; ++round) {
       // The operator's value at the k-th pair: what a missed one must exceed.
       const uint64_t stream = 1000 + round;
-      const LanczosRun run = lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted,
-                                     space_, inverse_ ? 1e-9 : 1e-11, 300, stream);
+      const LanczosRun run = lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted, space_,
+                                     inverse_ ? 1e-9 : 1e-11, 300, stream);
       if (!run.converged) return false;
       const double highest = values_[k_ - 1];
       const double margin = 1e-9 * highest;

@@ -84,8 +84,7 @@ std::vector<ComponentLaplacian> connected_components(const Graph& graph, Laplaci
   std::vector<char> loop(n, 0);
   for (const Edge& edge : graph.edges) {
     SAN_CHECK(edge.source >= 0 && edge.source < n && edge.target >= 0 && edge.target < n,
-              "an edge joins nodes {} and {}, but the graph has nodes 0..{}", edge.source, edge.target,
-              n - 1);
+              "an edge joins nodes {} and {}, but the graph has nodes 0..{}", edge.source, edge.target, n - 1);
     if (edge.source == edge.target) {
       loop[edge.source] = 1;
     } else {

@@ -43,8 +43,10 @@ Solution solve_dense(const ComponentLaplacian& part, int k) {
 }
 
 Solution solve(const ComponentLaplacian& part, int k, EigenSolver choice, EigenSolver& answered) {
+  // Measured (bench/spectrum_bench): from here on Krylov is never much slower and mostly far quicker.
+  const bool worth_it = part.size >= kAutoKrylovNodes && int64_t{20} * k <= part.size;
   const bool krylov = choice != EigenSolver::kDense && spectral::krylov_suits(part.size, k) &&
-                      (choice == EigenSolver::kKrylov || part.size >= kAutoKrylovNodes);
+                      (choice == EigenSolver::kKrylov || worth_it);
   if (krylov) {
     spectral::KrylovPairs pairs = spectral::lowest_krylov(part, k);
     if (pairs.converged) {
@@ -56,11 +58,10 @@ Solution solve(const ComponentLaplacian& part, int k, EigenSolver choice, EigenS
               "can be solved densely; ask for fewer eigenpairs",
               part.size, kMaxDenseNodes);
   }
-  SAN_CHECK(
-      part.size <= kMaxDenseNodes,
-      "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
-      "for fewer eigenpairs{}",
-      k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
+  SAN_CHECK(part.size <= kMaxDenseNodes,
+            "{} eigenpairs of a component of {} nodes need the dense solver, which takes at most {} nodes; ask "
+            "for fewer eigenpairs{}",
+            k + 1, part.size, kMaxDenseNodes, choice == EigenSolver::kDense ? " or another solver" : "");
   return solve_dense(part, k);
 }
 
@@ -139,10 +140,8 @@ Spectrum compute_spectrum(const Graph& graph, const SpectrumOptions& options) {
 
   if (options.norm == EigenvectorNorm::kNode) {
     for (int32_t i = 0; i < graph.num_nodes; ++i) {
-      const auto row = Eigen::Map<VectorXd>(spectrum.vectors.data() + i * columns, spectrum.count);
-      // The published program's guard: a row of nothing stays nothing.
-      Eigen::Map<VectorXd>(spectrum.vectors.data() + i * columns, spectrum.count) =
-          row / std::max(row.norm(), 1e-12);
+      Eigen::Map<VectorXd> row(spectrum.vectors.data() + i * columns, spectrum.count);
+      row /= std::max(row.norm(), 1e-12);  // the published program's guard: a row of nothing stays nothing
     }
   }
   return spectrum;
@@ -156,51 +155,10 @@ Eigenpairs to_eigenpairs(const Spectrum& spectrum) {
   return pairs;
 }
 
-Laplacian parse_laplacian(std::string_view name) {
-  for (const auto kind : {Laplacian::kSymmetric, Laplacian::kCombinatorial, Laplacian::kRandomWalk}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown Laplacian '{}': expected symmetric, combinatorial or random-walk", printable(name));
-}
-
-EigenvectorNorm parse_eigenvector_norm(std::string_view name) {
-  for (const auto kind : {EigenvectorNorm::kEigenvector, EigenvectorNorm::kNode}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown eigenvector norm '{}': expected eigenvector or node", printable(name));
-}
-
-EigenSolver parse_eigen_solver(std::string_view name) {
-  for (const auto kind : {EigenSolver::kAuto, EigenSolver::kDense, EigenSolver::kKrylov}) {
-    if (name == name_of(kind)) return kind;
-  }
-  fail("unknown solver '{}': expected auto, dense or krylov", printable(name));
-}
-
-std::string_view name_of(Laplacian laplacian) {
-  switch (laplacian) {
-    case Laplacian::kCombinatorial:
-      return "combinatorial";
-    case Laplacian::kRandomWalk:
-      return "random-walk";
-    default:
-      return "symmetric";
-  }
-}
-
-std::string_view name_of(EigenvectorNorm norm) {
-  return norm == EigenvectorNorm::kNode ? "node" : "eigenvector";
-}
-
-std::string_view name_of(EigenSolver solver) {
-  switch (solver) {
-    case EigenSolver::kDense:
-      return "dense";
-    case EigenSolver::kKrylov:
-      return "krylov";
-    default:
-      return "auto";
-  }
-}
+SAN_ENUM_NAMES(Laplacian, {Laplacian::kSymmetric, "symmetric"}, {Laplacian::kCombinatorial, "combinatorial"},
+               {Laplacian::kRandomWalk, "random-walk"})
+SAN_ENUM_NAMES(EigenvectorNorm, {EigenvectorNorm::kEigenvector, "eigenvector"}, {EigenvectorNorm::kNode, "node"})
+SAN_ENUM_NAMES(EigenSolver, {EigenSolver::kAuto, "auto"}, {EigenSolver::kDense, "dense"},
+               {EigenSolver::kKrylov, "krylov"})
 
 }  // namespace san

@@ -4,13 +4,14 @@
 #include <string_view>
 #include <vector>
 
+#include "san/base/enum_names.h"
 #include "san/graph/graph.h"
 
 namespace san {
 
 enum class Laplacian {
-  kSymmetric,  // I - D^-1/2 A D^-1/2, degrees clipped to at least 1: an isolated node gets eigenvalue 1, as
-               // published
+  kSymmetric,      // I - D^-1/2 A D^-1/2, degrees clipped to at least 1: an isolated node gets eigenvalue 1, as
+                   // published
   kCombinatorial,  // D - A
   kRandomWalk,     // I - D^-1 A: eigenvalues of kSymmetric, right eigenvectors D^-1/2 u
 };
@@ -23,7 +24,8 @@ enum class EigenvectorNorm {
 // Each connected component is solved by itself, so that eigenvalue 0 is exact and its vectors live on one
 // component each; these choose how.
 enum class EigenSolver {
-  kAuto,    // dense below kAutoKrylovNodes nodes or for many pairs, otherwise Krylov
+  kAuto,    // dense below kAutoKrylovNodes nodes or for over a twentieth of the pairs, otherwise Krylov; below
+            // kMaxDenseNodes nodes this is a matter of speed only
   kDense,   // O(n^3) time, O(n^2) memory; up to kMaxDenseNodes
   kKrylov,  // wherever it suits: components of under 100 nodes, or asked for over an eighth of their pairs,
             // are solved densely all the same, and so are those of up to kMaxDenseNodes where it did not
@@ -44,21 +46,16 @@ struct SpectrumOptions {
 struct Spectrum {
   int num_nodes = 0;
   int count = 0;
-  std::vector<double> values;  // [count] ascending, absolute values
-  std::vector<double>
-      vectors;          // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
-  double residual = 0;  // largest |L v - lambda v| over the kept pairs (unit vectors)
+  std::vector<double> values;   // [count] ascending, absolute values
+  std::vector<double> vectors;  // [num_nodes, count] row-major: row j holds node j's entry of every eigenvector
+  double residual = 0;          // largest |L v - lambda v| over the kept pairs (unit vectors)
   EigenSolver solver = EigenSolver::kDense;  // which one answered; kKrylov if it did for any component
 };
 
-// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node"; "auto",
-// "dense", "krylov". Throw Error for others.
-Laplacian parse_laplacian(std::string_view name);
-EigenvectorNorm parse_eigenvector_norm(std::string_view name);
-EigenSolver parse_eigen_solver(std::string_view name);
-std::string_view name_of(Laplacian laplacian);
-std::string_view name_of(EigenvectorNorm norm);
-std::string_view name_of(EigenSolver solver);
+// Names as in config files: "symmetric", "combinatorial", "random-walk"; "eigenvector", "node"; "auto", "dense", "krylov".
+EnumNames<Laplacian> enum_names(Laplacian);
+EnumNames<EigenvectorNorm> enum_names(EigenvectorNorm);
+EnumNames<EigenSolver> enum_names(EigenSolver);
 
 // The adjacency is the simple undirected one: a_ij = 1 if (i,j) or (j,i) is listed, however often; a self
 // loop counts 1 on the diagonal and in the degree.

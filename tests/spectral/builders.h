@@ -23,7 +23,8 @@ struct Builder {
 
 // Nodes without edges.
 inline Graph isolated(int n) {
-  return Builder(n).graph;
+  Builder b(n);
+  return b.graph;
 }
 
 inline Graph path(int n) {

@@ -23,14 +23,12 @@ struct Direct {
   MatrixXd combinatorial, symmetric;
 
   explicit Direct(const Graph& graph) : adjacency(MatrixXd::Zero(graph.num_nodes, graph.num_nodes)) {
-    for (const Edge& edge : graph.edges)
-      adjacency(edge.source, edge.target) = adjacency(edge.target, edge.source) = 1;
+    for (const Edge& edge : graph.edges) adjacency(edge.source, edge.target) = adjacency(edge.target, edge.source) = 1;
     degrees = adjacency.rowwise().sum();
     combinatorial = MatrixXd(degrees.asDiagonal()) - adjacency;
     degrees = degrees.cwiseMax(1.0);
     const VectorXd s = degrees.cwiseSqrt().cwiseInverse();
-    symmetric =
-        MatrixXd::Identity(graph.num_nodes, graph.num_nodes) - s.asDiagonal() * adjacency * s.asDiagonal();
+    symmetric = MatrixXd::Identity(graph.num_nodes, graph.num_nodes) - s.asDiagonal() * adjacency * s.asDiagonal();
   }
 };
 
@@ -91,8 +89,7 @@ TEST(Distances, GreenFunctionIsThePseudoInverseBetweenDegrees) {
   for (const Graph& graph : samples()) {
     const Direct direct(graph);
     const VectorXd root = direct.degrees.cwiseSqrt();
-    const MatrixXd expected =
-        root.asDiagonal() * pseudo_inverse(direct.symmetric) * root.cwiseInverse().asDiagonal();
+    const MatrixXd expected = root.asDiagonal() * pseudo_inverse(direct.symmetric) * root.cwiseInverse().asDiagonal();
     const MatrixXd got = as_matrix(green_function(graph), graph.num_nodes);
     EXPECT_LE((got - expected).cwiseAbs().maxCoeff(), kTolerance) << graph.num_nodes;
   }
@@ -124,8 +121,7 @@ TEST(Distances, DiffusionDistanceIsThatOfHeatKernelRows) {
 TEST(Distances, BiharmonicDistanceIsThatOfPseudoInverseRows) {
   for (const Graph& graph : samples()) {
     const MatrixXd expected = row_distances(pseudo_inverse(Direct(graph).combinatorial));
-    EXPECT_LE((as_matrix(biharmonic_distance(graph), graph.num_nodes) - expected).cwiseAbs().maxCoeff(),
-              kTolerance)
+    EXPECT_LE((as_matrix(biharmonic_distance(graph), graph.num_nodes) - expected).cwiseAbs().maxCoeff(), kTolerance)
         << graph.num_nodes;
   }
 }
@@ -133,8 +129,7 @@ TEST(Distances, BiharmonicDistanceIsThatOfPseudoInverseRows) {
 TEST(Distances, RefuseLargeGraphsAndImpossibleTimes) {
   const Graph large = testing::isolated(kMaxDistanceNodes + 1);
   EXPECT_NE(error_of([&] { biharmonic_distance(large); }).find("5001 nodes"), std::string::npos);
-  EXPECT_NE(error_of([] { diffusion_distance(testing::path(3), -1); }).find("diffusion time"),
-            std::string::npos);
+  EXPECT_NE(error_of([] { diffusion_distance(testing::path(3), -1); }).find("diffusion time"), std::string::npos);
   EXPECT_NE(error_of([] {
               diffusion_distance(testing::path(3), std::numeric_limits<double>::quiet_NaN());
             }).find("diffusion time"),

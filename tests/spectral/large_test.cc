@@ -62,8 +62,8 @@ Outcome measure(const std::function<Graph()>& make, Laplacian laplacian) {
 }
 
 void expect_solved(const char* name, const Outcome& outcome) {
-  std::printf("%-28s %6.2f s  %5.0f MB  residual %.1e  %.6e .. %.6e\n", name, outcome.seconds,
-              outcome.megabytes, outcome.residual, outcome.values[1], outcome.values[kPairs - 1]);
+  std::printf("%-28s %6.2f s  %5.0f MB  residual %.1e  %.6e .. %.6e\n", name, outcome.seconds, outcome.megabytes,
+              outcome.residual, outcome.values[1], outcome.values[kPairs - 1]);
   ASSERT_TRUE(outcome.solved);
   EXPECT_EQ(outcome.solver, EigenSolver::kKrylov);
   EXPECT_LE(outcome.residual, 1e-7);
@@ -99,16 +99,14 @@ TEST(LargeSpectrum, SquareGridHasEveryEigenvalueTwice) {
 }
 
 TEST(LargeSpectrum, RandomRegularGraphThatNoFactorisationFits) {
-  const Outcome outcome =
-      measure([] { return testing::random_regular(100'000, 4, 1); }, Laplacian::kSymmetric);
+  const Outcome outcome = measure([] { return testing::random_regular(100'000, 4, 1); }, Laplacian::kSymmetric);
   expect_solved("random 4-regular", outcome);
   // Friedman: the second eigenvalue of a random 4-regular graph is near 1 - 2 sqrt(3) / 4.
   EXPECT_NEAR(outcome.values[1], 1 - std::sqrt(3.0) / 2, 0.01);
 }
 
 TEST(LargeSpectrum, RandomTree) {
-  expect_solved("random tree",
-                measure([] { return testing::random_tree(100'000, 1); }, Laplacian::kSymmetric));
+  expect_solved("random tree", measure([] { return testing::random_tree(100'000, 1); }, Laplacian::kSymmetric));
 }
 
 TEST(LargeSpectrum, LongPathHasItsClosedForm) {
