@@ -40,8 +40,10 @@ void make_orthogonal(const Basis& basis, VectorXd& x) {
 
 struct LanczosRun {
   bool converged = false;
-  VectorXd values;   // [keep] largest first
-  MatrixXd vectors;  // [n, keep]
+  VectorXd values;       // [keep] largest first
+  MatrixXd vectors;      // [n, keep]
+  double smallest = 0;   // lowest Ritz value
+  double remainder = 0;  // norm of the residual vector all Ritz pairs share
 };
 
 // The `wanted` largest pairs of the symmetric operator among vectors orthogonal to `found`; `keep` >= wanted
@@ -108,6 +110,8 @@ LanczosRun lanczos(const Operator& apply, const MatrixXd& found, VectorXd start,
     if (converged || restart >= restarts) {
       run.converged = converged;
       run.values = theta.head(keep);
+      run.smallest = theta[space - 1];
+      run.remainder = beta;
       run.vectors = basis.leftCols(space) * turn.leftCols(keep);
       return run;
     }
@@ -143,12 +147,19 @@ class ShiftInvert {
     if (entries * kEntryBytes * 2 > static_cast<double>(options.factor_bytes)) return nullptr;
     auto self = std::unique_ptr<ShiftInvert>(new ShiftInvert(laplacian));
     const auto budget = static_cast<int64_t>(options.factor_bytes / kEntryBytes);
-    return self->fits(budget, options.factor_flops) ? std::move(self) : nullptr;
+    return self->fits(budget) && self->work_ <= options.factor_flops ? std::move(self) : nullptr;
   }
+
+  double work() const { return work_; }  // operations of one factorisation, about
 
   bool factorise(double shift) {
     Sparse shifted = matrix_;
-    for (int i = 0; i < n_; ++i) shifted.coeffRef(i, i) += shift * mass_[i];
+    // By hand: the columns are in no order, so coeffRef(i, i) would insert a second diagonal.
+    for (int i = 0; i < n_; ++i) {
+      for (Sparse::InnerIterator it(shifted, i); it; ++it) {
+        if (it.row() == i) it.valueRef() += shift * mass_[i];
+      }
+    }
     if (!analysed_) factor_.analyzePattern(shifted);
     analysed_ = true;
     factor_.factorize(shifted);
@@ -165,15 +176,23 @@ class ShiftInvert {
 
  private:
   explicit ShiftInvert(const ComponentLaplacian& laplacian) : n_(laplacian.size) {
+    // Written straight into the compressed arrays: insert() is quadratic here.
     Sparse original(n_, n_);
-    original.reserve(Eigen::VectorXi::NullaryExpr(
-        n_, [&](Index i) { return static_cast<int>(laplacian.offsets[i + 1] - laplacian.offsets[i]) + 1; }));
+    original.resizeNonZeros(static_cast<Index>(laplacian.neighbours.size()) + n_);
+    int at = 0;
+    const auto put = [&](int row, double value) {
+      original.innerIndexPtr()[at] = row;
+      original.valuePtr()[at++] = value;
+    };
     for (int i = 0; i < n_; ++i) {
+      original.outerIndexPtr()[i] = at;
       const auto begin = laplacian.offsets[i], end = laplacian.offsets[i + 1];
-      original.insert(i, i) = static_cast<double>(end - begin);
-      for (int64_t k = begin; k < end; ++k) original.insert(laplacian.neighbours[k], i) = -1;
+      int64_t k = begin;
+      for (; k < end && laplacian.neighbours[k] < i; ++k) put(laplacian.neighbours[k], -1);
+      put(i, static_cast<double>(end - begin));
+      for (; k < end; ++k) put(laplacian.neighbours[k], -1);
     }
-    original.makeCompressed();
+    original.outerIndexPtr()[n_] = at;
     Permutation inverse;
     Eigen::AMDOrdering<int>()(original, inverse);
     const Permutation forward = inverse.inverse();
@@ -189,7 +208,7 @@ class ShiftInvert {
   }
 
   // Counts the factor's entries by walking the elimination tree, and gives up as soon as there are too many.
-  bool fits(int64_t most_entries, double most_flops) const {
+  bool fits(int64_t most_entries) {
     Sparse rows = matrix_.transpose();  // column i of `rows`: the entries of row i left of the diagonal
     std::vector<int> parent(n_, -1), seen(n_, -1), count(n_, 0);
     int64_t entries = 0;
@@ -205,12 +224,12 @@ class ShiftInvert {
       }
       if (entries > most_entries) return false;
     }
-    double flops = 0;
-    for (const int c : count) flops += static_cast<double>(c) * c;
-    return flops <= most_flops;
+    for (const int c : count) work_ += static_cast<double>(c) * c;
+    return true;
   }
 
   int n_;
+  double work_ = 0;
   bool analysed_ = false;
   Sparse matrix_;           // lower triangle of K in the new order
   std::vector<int> order_;  // new number of each node
@@ -221,13 +240,16 @@ class ShiftInvert {
 // Chebyshev polynomial of L, between -1 and 1 on [cut, high] and growing steeply below `cut`.
 class Filter {
  public:
-  Filter(const ComponentLaplacian& laplacian, double cut, double high)
+  // `lowest`: about the lowest eigenvalue that is wanted.
+  Filter(const ComponentLaplacian& laplacian, double lowest, double cut, double high)
       : laplacian_(laplacian), centre_((cut + high) / 2), half_((high - cut) / 2) {
-    // At 0 the polynomial is cosh(degree * reach), about. e^7 / 2 = 548 there: enough to separate, not so
-    // much that the lowest pairs drown the rounding of the others.
-    const double reach = std::acosh(centre_ / half_);
-    degree_ = static_cast<int>(std::clamp(7 / reach, 2.0, 2000.0));
+    // Below the cut the polynomial is cosh(degree * reach). e^4 / 2 = 27 at the lowest pair separates enough
+    // and keeps the rounding of the others; at 0, whose vector is projected out, it may grow until that
+    // rounds.
+    const auto reach = [&](double x) { return std::acosh(std::max((centre_ - x) / half_, 1 + 1e-12)); };
+    degree_ = static_cast<int>(std::clamp(std::min(4 / reach(lowest), 20 / reach(0)), 2.0, 2000.0));
   }
+
   int degree() const { return degree_; }
 
   void apply(const double* x, double* y) const {
@@ -267,10 +289,30 @@ class Solver {
 
   KrylovPairs solve() {
     inverse_ = ShiftInvert::plan(laplacian_, options_);
+    // Graphs that fill in are expanders, near enough, and there the filter needs few products: it comes first
+    // when a factorisation costs more than this many of them, and is then not tried for ever.
+    constexpr double kProducts = 1500;
+    const auto product = static_cast<double>(laplacian_.neighbours.size() + laplacian_.mass.size());
+    // A matrix that is dense to begin with gains nothing from a sparse factorisation.
+    const bool full = product > static_cast<double>(n_) * static_cast<double>(n_) / 16;
     KrylovPairs pairs;
-    if (inverse_ && !choose_shift()) inverse_.reset();
-    pairs.factorised = inverse_ != nullptr;
-    if (!(inverse_ ? first_by_inverse() : first_by_filter())) return pairs;
+    if (!inverse_ || full || inverse_->work() > kProducts * product) {
+      std::unique_ptr<ShiftInvert> later = std::move(inverse_);
+      pairs = attempt(later ? 20'000 : 400'000);
+      if (pairs.converged || !later) return pairs;
+      inverse_ = std::move(later);
+    }
+    if (!choose_shift()) return pairs;
+    pairs = attempt(0);
+    pairs.factorised = true;
+    return pairs;
+  }
+
+ private:
+  // By the factorisation if there is one, otherwise by filters of at most `products` products with L.
+  KrylovPairs attempt(int64_t products) {
+    KrylovPairs pairs;
+    if (!(inverse_ ? first_by_inverse() : first_by_filter(products))) return pairs;
     if (!find_the_missed()) return pairs;
     pairs.values = values_.head(k_);
     pairs.vectors = vectors_.leftCols(k_);
@@ -278,7 +320,6 @@ class Solver {
     return pairs;
   }
 
- private:
   double residual(const VectorXd& values, const MatrixXd& vectors) const {
     double worst = 0;
     VectorXd product(n_);
@@ -350,8 +391,9 @@ class Solver {
     return rayleigh_ritz(std::move(better));
   }
 
-  bool first_by_filter() {
+  bool first_by_filter(int64_t products) {
     const int keep = k_ + guard_;
+    double high = high_;
     {
       // Ritz values of L itself: the k-th is an upper bound of the k-th eigenvalue, however rough.
       const Operator turned = [this](const double* x, double* y) {
@@ -360,14 +402,19 @@ class Solver {
       };
       const LanczosRun rough = lanczos(turned, null_, random_vector(n_, 2), keep, keep, space_, 1e-12, 0, 2);
       if (!rayleigh_ritz(rough.vectors)) return false;
+      // The largest Ritz value plus that norm lies above the spectrum in all but contrived cases; were it not
+      // so the filter would bring up the wrong end and convergence, checked against L, would fail.
+      high = std::min(high_, high_ - rough.smallest + rough.remainder);
     }
     // Every stage cuts closer with what the last one learnt. Few restarts per stage while the cut is rough.
-    for (int stage = 0; stage < 40; ++stage) {
-      const double cut = std::min(values_[keep - 1], 0.9 * high_);
-      filter_ = std::make_unique<Filter>(laplacian_, cut, high_);
+    for (int stage = 0; products > 0; ++stage) {
+      const double cut = std::min(values_[keep - 1], 0.9 * high);
+      filter_ = std::make_unique<Filter>(laplacian_, values_[0], cut, high);
       operator_ = [this](const double* x, double* y) { filter_->apply(x, y); };
+      const int restarts = stage < 2 ? 1 : 8;
+      products -= static_cast<int64_t>(filter_->degree()) * space_ * (restarts + 1) / 2;
       const VectorXd start = vectors_.rowwise().sum();
-      const LanczosRun run = lanczos(operator_, null_, start, k_, keep, space_, 1e-11, stage < 2 ? 1 : 8, 3 + stage);
+      const LanczosRun run = lanczos(operator_, null_, start, k_, keep, space_, 1e-11, restarts, 3 + stage);
       if (!rayleigh_ritz(run.vectors)) return false;
       if (run.converged) {
         values_ = values_.head(k_).eval();
@@ -384,8 +431,8 @@ class Solver {
     for (int round = 0; round < 2 * k_ + 8; ++round) {
       // The operator's value at the k-th pair: what a missed one must exceed.
       const uint64_t stream = 1000 + round;
-      const LanczosRun run =
-          lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted, space_, 1e-9, 300, stream);
+      const LanczosRun run = lanczos(operator_, null_and(vectors_), random_vector(n_, stream), wanted, wanted, space_,
+                                     inverse_ ? 1e-9 : 1e-11, 300, stream);
       if (!run.converged) return false;
       const double highest = values_[k_ - 1];
       const double margin = 1e-9 * highest;

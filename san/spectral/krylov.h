@@ -10,10 +10,10 @@
 namespace san::spectral {
 
 struct KrylovOptions {
-  // A factorisation larger than this, or more work than this, is not attempted; the spectrum's low end is
-  // then filtered by polynomials in L, which need nothing but L.
+  // A factorisation larger than this, or of more work than this, is never attempted; one that is merely
+  // expensive is the second choice. The alternative is a filter: polynomials in L, which need nothing but L.
   size_t factor_bytes = size_t{500} << 20;
-  double factor_flops = 2e10;
+  double factor_flops = 1e11;
   double residual = 1e-7;  // largest |L v - lambda v| that is accepted; relative to |L| where that exceeds 2
 };
 

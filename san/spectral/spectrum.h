@@ -24,7 +24,8 @@ enum class EigenvectorNorm {
 // Each connected component is solved by itself, so that eigenvalue 0 is exact and its vectors live on one
 // component each; these choose how.
 enum class EigenSolver {
-  kAuto,    // dense below kAutoKrylovNodes nodes or for many pairs, otherwise Krylov
+  kAuto,    // dense below kAutoKrylovNodes nodes or for over a twentieth of the pairs, otherwise Krylov; below
+            // kMaxDenseNodes nodes this is a matter of speed only
   kDense,   // O(n^3) time, O(n^2) memory; up to kMaxDenseNodes
   kKrylov,  // wherever it suits: components of under 100 nodes, or asked for over an eighth of their pairs,
             // are solved densely all the same, and so are those of up to kMaxDenseNodes where it did not
