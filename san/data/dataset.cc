@@ -15,8 +15,8 @@ std::string key_of(const GraphSource& source, const PrepareOptions& options, con
   std::string text = fmt::format("san data {} {}", cache::kVersion, source.fingerprint(FileFingerprints(folder)));
   if (options.with_spectra) {
     const SpectrumOptions& spectral = options.spectral;
-    text += fmt::format(" {} {} {} {}", spectral.num_pairs, name_of(spectral.laplacian), name_of(spectral.norm),
-                        name_of(spectral.solver));
+    text += fmt::format(" {} {} {} {}", spectral.num_pairs, enum_name(spectral.laplacian), enum_name(spectral.norm),
+                        enum_name(spectral.solver));
   }
   return fingerprint_of(text);
 }
