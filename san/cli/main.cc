@@ -23,6 +23,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"predict", "predictions of a model for a file of graphs", nullptr},
     {"import", "a model of the authors' PyTorch program -> a san model folder", san::cli::run_import},
+    {"data", "look at data, prepare it, split it, generate it", san::cli::run_data},
     {"spectrum", "eigenvalues, eigenvectors and spectral distances of graphs", san::cli::run_spectrum},
 };
 
