@@ -89,9 +89,9 @@ int prepare(int argc, char** argv) {
   if (!data.rebuilt_because().empty()) {
     fmt::print(stderr, "san: {}: built anew: {}\n", data.path(), data.rebuilt_because());
   }
-  fmt::print("{} graphs, {} nodes, {} edges, {} label columns\n", with_commas(data.size()),
-             with_commas(data.total_nodes()), with_commas(data.total_edges()),
-             data.node_labels() ? "node" : std::to_string(data.label_columns()));
+  fmt::print("{} graphs, {} nodes, {} edges; labels: {}\n", with_commas(data.size()), with_commas(data.total_nodes()),
+             with_commas(data.total_edges()),
+             data.node_labels() ? "one per node" : fmt::format("{} per graph", data.label_columns()));
   fmt::print("{}\n", data.built() ? "prepared in " + per_second(data.size(), seconds)
                                   : fmt::format("was prepared before; opened in {:.1f} ms", 1000 * seconds));
   fmt::print("{}\n", data.path());
