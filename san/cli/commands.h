@@ -4,6 +4,7 @@
 
 namespace san::cli {
 
+int run_data(int argc, char** argv);
 int run_spectrum(int argc, char** argv);
 int run_import(int argc, char** argv);
 int run_predict(int argc, char** argv);

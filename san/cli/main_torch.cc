@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   return san::cli::guarded([&] {
     constexpr std::pair<std::string_view, int (*)(int, char**)> kCommands[] = {
-        {"predict", san::cli::run_predict}};
+        {"predict", san::cli::run_predict}, {"train", san::cli::run_train}, {"eval", san::cli::run_eval}};
     const std::string name = argc > 1 ? argv[1] : "";
     for (const auto& [command, run] : kCommands) {
       if (command != name) continue;

@@ -22,7 +22,8 @@ std::string key_of(const GraphSource& source, const PrepareOptions& options, con
 }
 
 // A readable name: the last part of the spec, then enough of the key.
-std::string file_name(const std::string& spec, const std::string& key) {
+std::string file_name(std::string spec, const std::string& key) {
+  if (spec.starts_with("train=")) spec.resize(std::min(spec.size(), spec.find(',')));
   std::string stem = fs::path(spec).filename().string();
   if (stem.empty()) stem = fs::path(spec).parent_path().filename().string();
   for (char& c : stem) {

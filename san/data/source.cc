@@ -228,8 +228,6 @@ class CsvSource final : public GraphSource {
     }
     for (size_t i = 0; i < header.size(); ++i)
       if (candidate[i] && number[i]) targets_.push_back(i);
-    SAN_CHECK(!targets_.empty() || !options_.labels_required,
-              "{}: no column holds numbers to learn from; name the labels with --target-columns", reader_.name());
   }
 
   void sniff() {

@@ -32,13 +32,14 @@ struct SourceOptions {
   std::string smiles_column =
       "smiles";  // CSV; without a column of exactly that name, the only one that differs in case
   // CSV; empty: every column that has a number, and nothing but numbers and missing labels, in the first 1,000 rows. Never
-  // the columns named here, "split", or names that say they count rows (id, index, row, name, ..._id, ..._index, num_...).
+  // the columns named here, "split", or names that say they count rows (id, index, row, name, ..._id, ..._index, num_...). None at
+  // all: the set has no labels.
   std::vector<std::string> target_columns;
   std::string split_column;         // CSV; empty: "split", when there is such a column
   std::string id_column;            // CSV; empty: the first column. OGB: of mapping/mol.csv; empty: the graph's number
   std::string featuriser = "ogb";   // CSV: zinc, ogb
   bool unknown_atoms_error = true;  // zinc: an atom type outside the table is an error, else a bucket of its own
-  // false when predicting: label columns may be absent, and a label that cannot be read counts as missing.
+  // false when predicting: columns of target_columns may be absent, and a label that cannot be read counts as missing.
   bool labels_required = true;
 };
 

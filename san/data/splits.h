@@ -24,9 +24,9 @@ void validate(const Splits& splits, int64_t size);
 
 // All are pure functions of their arguments. Fractions must be >= 0 and sum to 1; parts are rounded to the nearest graph.
 Splits random_split(int64_t size, const SplitFractions& fractions, uint64_t seed);
-// Keeps the proportions of classes: one label per graph (NaN is a class of its own). Each class's share of each part is within
-// one graph of exact, and so is each part's size. Throws Error when labels look like measurements, not classes: more than half
-// of them are different.
+// Keeps the proportions of classes: one label per graph (NaN is a class of its own). Each class's share of train and of valid is
+// within one graph of exact, and so are their sizes; test gets the rest. Throws Error when labels look like measurements, not
+// classes: more than half of them are different.
 Splits stratified_split(const std::vector<double>& labels, const SplitFractions& fractions, uint64_t seed);
 // OGB's and DeepChem's rule: groups of equal scaffold, largest first (ties: the group with the larger first index first), go
 // to train while it stays <= its share, else to valid while train + valid stay <= theirs, else to test. Deterministic.
