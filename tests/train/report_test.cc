@@ -1,0 +1,1 @@
+#include "san/train/report.h"
