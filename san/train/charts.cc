@@ -59,8 +59,9 @@ class Axis {
     if (range.empty()) range = {0, 1};
     double span = range.high - range.low;
     const double size = std::max(std::abs(range.low), std::abs(range.high));
-    if (span <= size * 1e-9) {
-      const double half = integers ? 1 : (size > 0 ? size * 0.1 : 1);
+    // Too near to each other for ticks (or for arithmetic): as if equal.
+    if (span <= size * 1e-9 || size < 1e-200) {
+      const double half = integers || size < 1e-200 ? 1 : size * 0.1;
       range = {range.low - half, range.high + half};
     } else {
       range = {range.low - span * pad, range.high + span * pad};
@@ -108,7 +109,7 @@ class Axis {
         const double value = factor * std::pow(10, decade);
         const double at = std::log10(value);
         if (at < axis.low_ || at > axis.high_) continue;
-        axis.ticks_.push_back({value, value >= 1e5 || value < 1e-3 ? scientific(value, 0) : number(value, 1)});
+        axis.ticks_.push_back({value, value >= 1e4 || value < 1e-3 ? scientific(value, 0) : number(value, 1)});
       }
     }
     return axis;
@@ -138,7 +139,7 @@ struct Point {
 };
 
 // A path through the points; NaN breaks it, and a point alone becomes a dot (round caps make one of a line of no length).
-std::string path_through(const std::vector<Point>& points) {
+std::string path_through(const std::vector<Point>& points, bool steps = false) {
   std::string out;
   bool pen_down = false;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -147,7 +148,11 @@ std::string path_through(const std::vector<Point>& points) {
       pen_down = false;
       continue;
     }
-    add(out, "{}{} {}", pen_down ? "L" : "M", px(point.x), px(point.y));
+    if (steps && pen_down) {
+      add(out, "H{}V{}", px(point.x), px(point.y));
+    } else {
+      add(out, "{}{} {}", pen_down ? "L" : "M", px(point.x), px(point.y));
+    }
     const bool alone = !pen_down && (i + 1 == points.size() || std::isnan(points[i + 1].y));
     if (alone) out += "h0";
     pen_down = true;
@@ -172,7 +177,7 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
 class Plot {
  public:
   struct Margins {
-    double left = 58, right = 14, top = 24, bottom = 42;
+    double left = 62, right = 14, top = 24, bottom = 42;
   };
 
   Plot(double width, double height, Axis x, Axis y, Margins margins)
@@ -317,7 +322,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
   }
   const bool log = may_be_log && !y_range.empty() && y_range.low > 0 && y_range.high / y_range.low > kLogFactor;
   const Plot plot(520, 280, Axis::linear(x_range, 0, 8, true),
-                  log ? Axis::logarithmic(y_range) : Axis::linear(y_range, 0.06, 5), {});
+                  log ? Axis::logarithmic(y_range) : Axis::linear(y_range, 0.06, 6), {});
   std::string out = plot.open(chart.id, log ? "epochs log" : "epochs", chart.title);
   out += plot.axes("epoch", log ? "log scale" : "", false);
 
@@ -326,10 +331,13 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
       chart.marked >= 0 && !chart.epochs.empty() && chart.marked >= x_range.low && chart.marked <= x_range.high;
   if (marked) {
     const double at = plot.x(chart.marked);
-    const bool right_half = at > (plot.x_axis().from() + plot.x_axis().to()) / 2;
+    // Beside the edges the label would leave the plot.
+    const std::string_view anchor = at < plot.x_axis().from() + 40 ? "start"
+                                    : at > plot.x_axis().to() - 40 ? "end"
+                                                                   : "middle";
     add(out, "<g class=\"best\"><path d=\"M{} {}V{}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text></g>\n",
-        px(at), px(plot.y_axis().from()), px(plot.y_axis().to()), px(at + (right_half ? -6 : 6)),
-        px(plot.y_axis().to() + 11), right_half ? "end" : "start", escape(chart.mark_label));
+        px(at), px(plot.y_axis().from()), px(plot.y_axis().to()), px(at), px(plot.y_axis().to() - 6), anchor,
+        escape(chart.mark_label));
   }
   const std::vector<size_t> starts = stretches(chart.epochs.size());
   for (const Series& series : chart.series) {
@@ -353,7 +361,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
         if (low == high) break;
       }
     }
-    add(out, "<path class=\"line {}\" d=\"{}\"/>\n", series.css, path_through(points));
+    add(out, "<path class=\"line {}\" d=\"{}\"/>\n", series.css, path_through(points, chart.steps));
     if (!marked) continue;
     const auto best = std::find(chart.epochs.begin(), chart.epochs.end(), chart.marked);
     if (best == chart.epochs.end()) continue;
@@ -375,7 +383,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
     add(out, "<g><rect x=\"{}\" y=\"0\" width=\"{}\" height=\"{}\"/><path d=\"M{} {}V{}\"/>", px(left),
         px(std::max(0.0, right - left)), px(plot.y_axis().from()), px(at), px(plot.y_axis().from()),
         px(plot.y_axis().to()));
-    std::string readout = fmt::format("epoch {}", number(chart.epochs[row], 6));
+    std::string readout = fmt::format("epoch {}", grouped(static_cast<int64_t>(chart.epochs[row])));
     for (const Series& series : chart.series) {
       add(readout, " <tspan class=\"{}\" dx=\"8\">{} {}</tspan>", series.css, escape(shorten(series.name, 16)),
           number(series.y[row]));
@@ -414,7 +422,7 @@ std::string scatter_chart(std::string_view id, std::string_view title, std::span
     range.include(truth[i]);
     range.include(predicted[i]);
   }
-  const Plot plot(440, 420, Axis::linear(range, 0.04, 6), Axis::linear(range, 0.04, 6), {.top = 12});
+  const Plot plot(440, 420, Axis::linear(range, 0.04, 8), Axis::linear(range, 0.04, 8), {.top = 12});
   std::string out = plot.open(id, "scatter", title);
   out += plot.axes("true", "predicted", true);
   add(out, "<path class=\"guide\" d=\"M{} {}L{} {}\"/>\n", px(plot.x_axis().from()), px(plot.y_axis().from()),
@@ -435,7 +443,7 @@ std::string scatter_chart(std::string_view id, std::string_view title, std::span
 }
 
 std::string histogram_chart(std::string_view id, std::string_view title, std::string_view x_label,
-                            std::span<const double> values) {
+                            std::span<const double> values, bool tall) {
   std::vector<double> sorted;
   for (const double value : values) {
     if (drawable(value)) sorted.push_back(value);
@@ -460,7 +468,8 @@ std::string histogram_chart(std::string_view id, std::string_view title, std::st
     counts[static_cast<size_t>(std::clamp(at, 0.0, static_cast<double>(bins - 1)))] += 1;
   }
   const Range heights{0, std::max(1.0, *std::max_element(counts.begin(), counts.end()) * 1.05)};
-  const Plot plot(440, 230, Axis::linear(range, 0.02, 6), Axis::linear(heights, 0, 4, true), {.top = 12});
+  const Plot plot(440, tall ? 420 : 230, Axis::linear(range, 0.02, 8), Axis::linear(heights, 0, tall ? 8 : 4, true),
+                  {.top = 12});
   std::string out = plot.open(id, "histogram", title);
   out += plot.axes(x_label, "count", false);
   const double width = (range.high - range.low) / static_cast<double>(bins);
@@ -523,14 +532,13 @@ std::string confusion_chart(std::string_view id, std::string_view title, std::sp
       const double x = gutter + cell * static_cast<double>(guess);
       const double gap = n <= 20 ? 1 : 0.25;
       add(out,
-          "<g class=\"cell{}{}\"><title>true {}, predicted {}: {} ({:.1f} %)</title><rect class=\"ground\" x=\"{}\" "
+          "<g class=\"cell{}\"><title>true {}, predicted {}: {} ({:.1f} %)</title><rect class=\"ground\" x=\"{}\" "
           "y=\"{}\" width=\"{}\" height=\"{}\"/>",
-          guess == label ? " hit" : "", share > 0.5 ? " full" : "", escape(shorten(classes[label], 40)),
-          escape(shorten(classes[guess], 40)), grouped(row[guess]), 100 * share, px(x + gap), px(y + gap),
-          px(cell - 2 * gap), px(cell - 2 * gap));
+          guess == label ? " hit" : "", escape(shorten(classes[label], 40)), escape(shorten(classes[guess], 40)),
+          grouped(row[guess]), 100 * share, px(x + gap), px(y + gap), px(cell - 2 * gap), px(cell - 2 * gap));
       if (row[guess] > 0) {
         add(out, "<rect class=\"heat\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"{:.3f}\"/>",
-            px(x + gap), px(y + gap), px(cell - 2 * gap), px(cell - 2 * gap), 0.06 + 0.94 * share);
+            px(x + gap), px(y + gap), px(cell - 2 * gap), px(cell - 2 * gap), 0.04 + 0.56 * share);
       }
       const double middle = x + cell / 2;
       if (with_counts) {

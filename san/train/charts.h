@@ -34,6 +34,7 @@ struct EpochChart {
   std::vector<Series> series;
   double marked = -1;      // best epoch; negative = none
   std::string mark_label;  // "best"
+  bool steps = false;      // values hold until the next epoch
 };
 // Curves over epochs. Logarithmic when all values are positive and span a factor of more than 20 (and `may_be_log`). More
 // than 240 epochs are drawn as the extremes of 240 stretches, so that no spike is lost.
@@ -52,9 +53,9 @@ std::string unit_chart(std::string_view id, std::string_view title, std::string_
 // Predicted against true with the diagonal; both axes have one range.
 std::string scatter_chart(std::string_view id, std::string_view title, std::span<const double> truth,
                           std::span<const double> predicted);
-// Counts of residuals, 0 marked. Values far outside (4 interquartile ranges) are in the outermost bars.
+// Counts of residuals, 0 marked; `tall`: as high as a scatter chart. Values far outside (4 interquartile ranges) are in the outermost bars.
 std::string histogram_chart(std::string_view id, std::string_view title, std::string_view x_label,
-                            std::span<const double> values);
+                            std::span<const double> values, bool tall);
 
 // counts: [classes, classes], rows = labels. Counts and row percentages in the cells as far as there is room.
 std::string confusion_chart(std::string_view id, std::string_view title, std::span<const int64_t> counts,

@@ -33,10 +33,10 @@ constexpr size_t kWorstRows = 10;
 // Text in both schemes has a contrast of at least 4.5 against its ground, lines at least 3.
 constexpr std::string_view kStyle = R"css(
 :root{color-scheme:light dark;--page:#f5f6f8;--card:#fff;--edge:#dfe3e8;--text:#1b2430;--soft:#566273;--grid:#e8ebef;--base:#98a3b0;
---accent:#2457d6;--accent-soft:#e9effd;--on-accent:#fff;--train:#2563eb;--valid:#c2410c;--test:#0f766e;--rate:#6d4bc9;--code:#f0f2f5;
+--accent:#2457d6;--accent-soft:#e9effd;--heat:#1d4fd0;--train:#2563eb;--valid:#c2410c;--test:#0f766e;--rate:#6d4bc9;--code:#f0f2f5;
 --c0:#2563eb;--c1:#c2410c;--c2:#0f766e;--c3:#7c3aed;--c4:#be185d;--c5:#4d7c0f;--c6:#a16207;--c7:#475569;--c8:#0e7490;--c9:#15803d;--c10:#92400e;--c11:#1e3a8a}
 @media(prefers-color-scheme:dark){:root{--page:#0e1217;--card:#161b22;--edge:#2a323d;--text:#e6eaf0;--soft:#9aa7b6;--grid:#252d37;--base:#5b6878;
---accent:#7aa5ff;--accent-soft:#1a2740;--on-accent:#0b1220;--train:#6aa6ff;--valid:#ff9b5c;--test:#3ed0b8;--rate:#b59cff;--code:#0f141a;
+--accent:#7aa5ff;--accent-soft:#1a2740;--heat:#6c97f2;--train:#6aa6ff;--valid:#ff9b5c;--test:#3ed0b8;--rate:#b59cff;--code:#0f141a;
 --c0:#6aa6ff;--c1:#ff9b5c;--c2:#3ed0b8;--c3:#b59cff;--c4:#f582b8;--c5:#a9d94f;--c6:#e9c14a;--c7:#b8c4d2;--c8:#4fd2ea;--c9:#5fd98a;--c10:#dba67c;--c11:#a9bfff}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Liberation Sans",Arial,sans-serif;
@@ -64,12 +64,14 @@ code,pre{white-space:pre-wrap;overflow-wrap:anywhere}
 button{font:inherit;font-size:13px;color:var(--text);background:var(--card);border:1px solid var(--edge);border-radius:7px;padding:3px 12px;cursor:pointer}
 button:hover,button:focus-visible{border-color:var(--accent);color:var(--accent)}
 .grid{display:grid;gap:16px;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr))}
+.grid.below{margin-top:16px}
 .grid.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr))}
 .head{display:flex;flex-wrap:wrap;gap:2px 18px;align-items:baseline;justify-content:space-between;margin-bottom:8px}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;color:var(--soft)}
 .key::before{content:"";display:inline-block;width:16px;height:3px;border-radius:2px;margin-right:6px;vertical-align:middle;background:var(--line)}
 .key.dashed::before{background:repeating-linear-gradient(90deg,var(--line) 0 5px,transparent 5px 8px)}
-.scroll{overflow:auto;max-height:460px}
+.wide{grid-column:1/-1}
+.scroll{overflow:auto;max-height:620px}
 .figure{overflow-x:auto}
 svg.chart{display:block;width:100%;height:auto;min-width:400px;margin:0 auto}
 svg.scatter,svg.histogram{max-width:500px;min-width:320px}
@@ -82,16 +84,16 @@ svg path{fill:none}
 .line.dashed{stroke-dasharray:6 4}
 .unit:hover .line{stroke-opacity:.25}.unit .line:hover{stroke-opacity:1;stroke-width:3}
 .guide{stroke:var(--base);stroke-dasharray:5 4;stroke-width:1.25}
-.best path{stroke:var(--base);stroke-dasharray:2 3;stroke-width:1.25}.best text{fill:var(--soft)}
+.best path{stroke:var(--base);stroke-dasharray:2 3;stroke-width:1.25}.best text{fill:var(--soft)}.epochs:hover .best text{opacity:0}
 .ring{fill:var(--card);stroke:var(--line);stroke-width:2}
 .columns>g{opacity:0}.columns>g:hover{opacity:1}
 .columns rect{fill:transparent}.columns path{stroke:var(--base)}.columns circle{fill:var(--line);stroke:var(--card)}
 .columns tspan{fill:var(--line)}.columns text{paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .points{stroke:var(--c0);stroke-linecap:round}
 .bar{fill:var(--c0);fill-opacity:.75}.bar:hover{fill-opacity:1}
-.cell .ground{fill:var(--grid);fill-opacity:.5}.cell .heat{fill:var(--accent)}.cell text{text-anchor:middle;pointer-events:none}
+.cell .ground{fill:var(--grid);fill-opacity:.5}.cell .heat{fill:var(--heat)}.cell text{text-anchor:middle;pointer-events:none}
 .cell .count{font-size:13px;font-weight:600}.cell .share{font-size:11.5px}
-.cell.full text{fill:var(--on-accent)}.cell:hover .ground{stroke:var(--text)}
+.cell:hover .ground{stroke:var(--text)}
 .train{--line:var(--train)}.valid{--line:var(--valid)}.test{--line:var(--test)}.rate{--line:var(--rate)}
 .c0{--line:var(--c0)}.c1{--line:var(--c1)}.c2{--line:var(--c2)}.c3{--line:var(--c3)}.c4{--line:var(--c4)}.c5{--line:var(--c5)}
 .c6{--line:var(--c6)}.c7{--line:var(--c7)}.c8{--line:var(--c8)}.c9{--line:var(--c9)}.c10{--line:var(--c10)}.c11{--line:var(--c11)}
@@ -129,16 +131,24 @@ std::string title_of(const std::string& metric) {
       {"mse", "MSE"},
       {"r2", "R\u00b2"},
       {"roc_auc", "ROC-AUC"},
-      {"average_precision", "Average precision"},
-      {"accuracy", "Accuracy"},
-      {"mean_class_recall", "Mean class recall (%)"},
-      {"published_sbm_accuracy", "Published SBM accuracy (%)"},
-      {"loss", "Loss"},
+      {"average_precision", "average precision"},
+      {"accuracy", "accuracy"},
+      {"mean_class_recall", "mean class recall (%)"},
+      {"published_sbm_accuracy", "published SBM accuracy (%)"},
+      {"loss", "loss"},
   };
   for (const auto& [name, title] : kTitles) {
     if (name == metric) return std::string(title);
   }
   return metric;
+}
+
+// The same at the start of a heading; names that are not ours stay as they are.
+std::string heading_of(const std::string& metric) {
+  std::string title = title_of(metric);
+  const bool ours = title != metric || metric == "accuracy" || metric == "loss";
+  if (ours && title[0] >= 'a' && title[0] <= 'z') title[0] = static_cast<char>(title[0] - 'a' + 'A');
+  return title;
 }
 
 double value_of(const Metrics& metrics, const std::string& name) {
@@ -319,7 +329,7 @@ class Report {
     const std::string metric = main_metric();
     if (!metric.empty()) {
       out += curve_card(
-          chart, "curve-metric", title_of(metric), !larger_is_better(metric),
+          chart, "curve-metric", heading_of(metric), !larger_is_better(metric),
           {{"train", "train", series([&](const EpochRecord& e) { return value_of(e.train_metrics, metric); })},
            {"valid", "valid", series([&](const EpochRecord& e) { return value_of(e.valid_metrics, metric); })},
            {"test", "test", series([&](const EpochRecord& e) { return value_of(e.test_metrics, metric); })}});
@@ -340,6 +350,7 @@ class Report {
                                 std::vector<charts::Series> series) {
     chart.id = std::move(id);
     chart.title = title + " by epoch";
+    chart.steps = chart.id == "curve-learning-rate";
     std::vector<std::pair<std::string, std::string>> legend;
     size_t lost = 0;
     for (charts::Series& one : series) {
@@ -381,7 +392,7 @@ class Report {
         {"Loss", number(epoch->train_loss), number(epoch->valid_loss), "\u2013"}};
     for (const std::string& name : names) {
       rows.push_back(
-          {title_of(name), cell(epoch->train_metrics, name), cell(epoch->valid_metrics, name), cell(test, name)});
+          {heading_of(name), cell(epoch->train_metrics, name), cell(epoch->valid_metrics, name), cell(test, name)});
     }
     return fmt::format(
         "<section class=\"card\"><div class=\"head\"><h3>Metrics at {} epoch {}</h3></div>{}</section>\n",
@@ -419,7 +430,7 @@ class Report {
     }
     std::string tables = outputs_ > 1 ? target_table() : std::string();
     tables += worst_table();
-    if (!tables.empty()) add(out, "<br><div class=\"grid\">{}</div>\n", tables);
+    if (!tables.empty()) add(out, "<div class=\"grid below\">{}</div>\n", tables);
     return out;
   }
 
@@ -460,8 +471,9 @@ class Report {
     const std::string name = target(column);
     const std::string scatter = charts::scatter_chart(fmt::format("scatter-{}", column),
                                                       "Predicted against true values of " + name, truth, predicted);
-    const std::string histogram = charts::histogram_chart(
-        fmt::format("residuals-{}", column), "Histogram of residuals of " + name, "predicted \u2212 true", residuals);
+    const std::string histogram =
+        charts::histogram_chart(fmt::format("residuals-{}", column), "Histogram of residuals of " + name,
+                                "predicted \u2212 true", residuals, outputs_ == 1);
     const std::string spread = residual_note(residuals);
     if (outputs_ == 1) {
       return figure(fmt::format("{}: predicted against true", shorten(name, 40)), {{"", scores}}, scatter, note + ".") +
@@ -587,20 +599,22 @@ class Report {
           "<p class=\"card empty\">No task has both classes among its labelled test rows (with finite scores): there "
           "is no ranking to draw.</p>\n";
     }
+    return out + (outputs_ == 1 ? single_task() : task_table(body, defined)) + "</div>\n";
+  }
+
+  std::string task_table(const std::string& body, size_t defined) const {
     std::string remark;
-    if (defined > kRankedTasks)
+    if (defined > kRankedTasks) {
       add(remark, "The first {} of {} tasks that have both classes are drawn. ", kRankedTasks, defined);
+    }
     if (outputs_ > kTableRows) add(remark, "The first {} of {} tasks are listed.", kTableRows, outputs_);
-    add(out,
-        "<section class=\"card\"><div class=\"head\"><h3>By task</h3></div><div class=\"scroll\"><table "
-        "id=\"tasks\"><thead><tr>"
-        "<th scope=\"col\">task</th><th scope=\"col\">ROC-AUC</th><th scope=\"col\">AP</th><th "
-        "scope=\"col\">positive</th>"
-        "<th scope=\"col\">labelled</th></tr></thead><tbody>\n{}</tbody></table></div><p "
-        "class=\"note\">{}</p></section>\n",
+    return fmt::format(
+        "<section class=\"card wide\"><div class=\"head\"><h3>By task</h3></div><div class=\"scroll\"><table "
+        "id=\"tasks\">"
+        "<thead><tr><th scope=\"col\">task</th><th scope=\"col\">ROC-AUC</th><th scope=\"col\">average precision</th>"
+        "<th scope=\"col\">positive</th><th scope=\"col\">labelled</th></tr></thead><tbody>\n{}</tbody></table></div>"
+        "<p class=\"note\">{}</p></section>\n",
         body, remark);
-    if (outputs_ == 1) out += binary_confusion();
-    return out + "</div>\n";
   }
 
   // Both curves of one task, a point per threshold.
@@ -633,18 +647,34 @@ class Report {
     precision.push_back(std::move(exact));
   }
 
-  std::string binary_confusion() const {
+  // The matrix at 0.5 and what follows from it.
+  std::string single_task() const {
     std::vector<double> pairs;
     for (const double probability : in_.test_predictions) {
       pairs.push_back(1 - probability);
       pairs.push_back(probability);
     }
+    const std::vector<int64_t> counts = confusion_matrix(in_.test_labels, pairs, 2);
     const std::vector<std::string> names =
         task_.classes.size() == 2 ? task_.classes : std::vector<std::string>{"0", "1"};
-    return figure("Confusion at 0.5", {},
-                  charts::confusion_chart("confusion", "Confusion matrix at probability 0.5",
-                                          confusion_matrix(in_.test_labels, pairs, 2), names),
-                  "Counts, and percent of the true class.");
+    const auto ratio = [](int64_t part, int64_t whole) {
+      return number(whole == 0 ? kNan : static_cast<double>(part) / static_cast<double>(whole));
+    };
+    const int64_t negatives = counts[0] + counts[1], positives = counts[2] + counts[3], guessed = counts[1] + counts[3];
+    return figure("Confusion at probability 0.5", {},
+                  charts::confusion_chart("confusion", "Confusion matrix at probability 0.5", counts, names),
+                  "Counts, and percent of the true class.") +
+           fmt::format("<section class=\"card\"><div class=\"head\"><h3>{}</h3></div>{}</section>\n",
+                       escape(shorten(target(0), 60)),
+                       table("tasks", {"", "test"},
+                             {{"ROC-AUC", number(roc_auc(in_.test_labels, in_.test_predictions))},
+                              {"Average precision", number(average_precision(in_.test_labels, in_.test_predictions))},
+                              {"Precision at 0.5", ratio(counts[3], guessed)},
+                              {"Recall at 0.5", ratio(counts[3], positives)},
+                              {"Specificity at 0.5", ratio(counts[0], negatives)},
+                              {"F1 at 0.5", ratio(2 * counts[3], positives + guessed)},
+                              {"Positive rows", grouped(positives)},
+                              {"Negative rows", grouped(negatives)}}));
   }
 
   std::string classes() const {
