@@ -1,4 +1,10 @@
-// report.html: one self-contained page about a run. No network, no scripts from elsewhere.
+// report.html: one self-contained page about a run: scores, the exact command, curves, what the task's test predictions look
+// like, facts, the resolved configuration. No network (a content policy in the page forbids it), light and dark, and complete
+// without its one small script (a button that copies the command).
+//
+// Elements that tests and programs may rely on, present when there is something to show: #test-score, #command, #curve-loss,
+// #curve-metric, #curve-learning-rate, #metrics; #scatter-0.. and #residuals-0.., #worst (regression); #roc, #precision-recall,
+// #tasks (binary); #confusion, #classes; #facts-model, #facts-data, #facts-environment; #config.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +33,20 @@ struct ReportInput {
   std::vector<std::pair<std::string, std::string>> data;
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<EpochRecord> epochs;
-  int64_t best_epoch = -1;
+  int64_t best_epoch = -1;  // EpochRecord::epoch of the kept model; negative = none
   ModelDescription description;
   // The test part: labels [rows, columns] and predictions [rows, outputs] as people read them.
   std::vector<double> test_labels, test_predictions;
   int label_columns = 0;
+  std::vector<std::string> test_ids;  // one per row, optional: names the rows with the largest errors
   std::vector<std::pair<std::string, double>> test_metrics;
   std::string config_toml;
 };
 
-// The whole page.
+// The whole page. Every string may be hostile: all are escaped. NaN metrics, no or one epoch, missing labels and empty parts
+// are shown as what they are; long runs and large test parts are thinned out (deterministically), so that the page stays a
+// few MB at most. Throws Error when labels, predictions and description.model.outputs do not fit each other, or when labels
+// are not of the task.
 std::string render_report(const ReportInput& input);
 
 }  // namespace san
