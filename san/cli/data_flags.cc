@@ -28,12 +28,14 @@ void add_spectral_flags(CLI::App& app, SpectrumOptions& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option_function<std::string>(
-         "--laplacian", [&options](const std::string& value) { options.laplacian = parse_enum<Laplacian>(value, "--laplacian"); },
+         "--laplacian",
+         [&options](const std::string& value) { options.laplacian = parse_enum<Laplacian>(value, "--laplacian"); },
          "symmetric, combinatorial or random-walk")
       ->check(CLI::IsMember({"symmetric", "combinatorial", "random-walk"}))
       ->default_str("symmetric");
   app.add_option_function<std::string>(
-         "--norm", [&options](const std::string& value) { options.norm = parse_enum<EigenvectorNorm>(value, "--norm"); },
+         "--norm",
+         [&options](const std::string& value) { options.norm = parse_enum<EigenvectorNorm>(value, "--norm"); },
          "eigenvectors: unit length each (eigenvector), or per node over the kept ones (node)")
       ->check(CLI::IsMember({"eigenvector", "node"}))
       ->default_str("eigenvector");
