@@ -496,7 +496,7 @@ std::string confusion_chart(std::string_view id, std::string_view title, std::sp
                                 : std::max(7.0, 720.0 / static_cast<double>(n));
   const bool with_counts = n <= 12, with_percent = n <= 20, with_names = n <= 40;
   size_t longest = 1;
-  for (const std::string& name : classes) longest = std::max(longest, std::min<size_t>(name.size(), 15));
+  for (const std::string& name : classes) longest = std::max(longest, std::min<size_t>(name.size(), 19));
   const bool slanted = static_cast<double>(longest) * 7.5 > cell - 8;
   const double gutter = with_names ? 30 + static_cast<double>(longest) * 7.2 : 30;
   const double top = with_names ? (slanted ? 34 + static_cast<double>(longest) * 5.2 : 48) : 30;
@@ -515,7 +515,7 @@ std::string confusion_chart(std::string_view id, std::string_view title, std::sp
     const int64_t total = std::accumulate(row.begin(), row.end(), int64_t{0});
     const double y = top + cell * static_cast<double>(label);
     if (with_names) {
-      const std::string name = escape(shorten(classes[label], 14));
+      const std::string name = escape(shorten(classes[label], 18));
       const double across = gutter + cell * (static_cast<double>(label) + 0.5);
       add(out, "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", px(gutter - 8),
           px(y + cell / 2 + 4), name);

@@ -102,7 +102,7 @@ th,td{text-align:right;padding:6px 0 6px 16px;border-bottom:1px solid var(--grid
 th:first-child,td:first-child{text-align:left;padding-left:0;overflow-wrap:anywhere}
 thead th{color:var(--soft);font-weight:500;font-size:13px;white-space:nowrap;position:sticky;top:0;background:var(--card)}
 tbody th{font-weight:400}tbody tr:last-child>*{border-bottom:0}
-.facts td{overflow-wrap:anywhere}.facts th{color:var(--soft);white-space:nowrap;max-width:60%}
+.facts td{overflow-wrap:anywhere}.facts th{color:var(--soft);min-width:9em}
 td.strong{font-weight:600}
 details summary{cursor:pointer;font-weight:600}details pre{margin:12px 0 0}
 footer{color:var(--soft);font-size:13px;padding-top:26px;padding-bottom:40px}
@@ -169,8 +169,9 @@ std::string duration(double seconds) {
 
 // The chart's card: title, legend (class or none, text), drawing, remark.
 std::string figure(std::string_view title, const std::vector<std::pair<std::string, std::string>>& legend,
-                   std::string_view drawing, std::string_view note = {}) {
-  std::string out = fmt::format("<section class=\"card\"><div class=\"head\"><h3>{}</h3>", escape(title));
+                   std::string_view drawing, std::string_view note = {}, bool wide = false) {
+  std::string out =
+      fmt::format("<section class=\"card{}\"><div class=\"head\"><h3>{}</h3>", wide ? " wide" : "", escape(title));
   if (!legend.empty()) {
     out += "<div class=\"legend\">";
     for (const auto& [css, name] : legend) {
@@ -236,8 +237,9 @@ class Report {
   std::string title() const { return in_.title.empty() ? "Training run" : in_.title; }
 
   // The metric that chose the model.
-  std::string main_metric() const {
-    if (!in_.test_metrics.empty()) return in_.test_metrics.front().first;
+  std::string main_metric() const { return in_.test_metrics.empty() ? epoch_metric() : in_.test_metrics.front().first; }
+
+  std::string epoch_metric() const {
     for (const EpochRecord& epoch : in_.epochs) {
       for (const Metrics* metrics : {&epoch.valid_metrics, &epoch.test_metrics, &epoch.train_metrics}) {
         if (!metrics->empty()) return metrics->front().first;
@@ -326,7 +328,7 @@ class Report {
     out += curve_card(chart, "curve-loss", "Loss", true,
                       {{"train", "train", series([](const EpochRecord& e) { return e.train_loss; })},
                        {"valid", "valid", series([](const EpochRecord& e) { return e.valid_loss; })}});
-    const std::string metric = main_metric();
+    const std::string metric = epoch_metric();
     if (!metric.empty()) {
       out += curve_card(
           chart, "curve-metric", heading_of(metric), !larger_is_better(metric),
@@ -467,6 +469,11 @@ class Report {
       note += fmt::format(", {} of them drawn", grouped(static_cast<int64_t>(kScatterPoints)));
     }
     const auto lost = std::count_if(residuals.begin(), residuals.end(), [](double r) { return !charts::drawable(r); });
+    if (lost == total) {
+      return fmt::format(
+          "<section class=\"card\"><h3>{}</h3><p class=\"empty\">None of the {} predictions is finite.</p></section>\n",
+          escape(shorten(target(column), 60)), grouped(total));
+    }
     if (lost > 0) note += fmt::format("; {} predictions are not finite", grouped(lost));
     const std::string name = target(column);
     const std::string scatter = charts::scatter_chart(fmt::format("scatter-{}", column),
@@ -536,6 +543,7 @@ class Report {
         if (!std::isnan(error)) misses.push_back({error, row, column});
       }
     }
+    if (misses.empty()) return {};
     const auto kept = static_cast<ptrdiff_t>(std::min(misses.size(), kWorstRows));
     std::partial_sort(misses.begin(), misses.begin() + kept, misses.end(), [](const Miss& a, const Miss& b) {
       return std::tie(b.error, a.row, a.column) < std::tie(a.error, b.row, b.column);
@@ -636,12 +644,12 @@ class Report {
       if (i + 1 < rows.size() && rows[i + 1].first == rows[i].first) continue;
       ranked.x.push_back(wrong / negatives);
       ranked.y.push_back(found / positives);
-      // Steps: a threshold's precision holds back to the recall before it, as average precision sums it.
-      const double share = found / (found + wrong);
-      exact.x.push_back(exact.x.empty() ? 0 : exact.x.back());
-      exact.y.push_back(share);
-      exact.x.push_back(found / positives);
-      exact.y.push_back(share);
+      // Steps: a threshold's precision holds back to the recall before it, as average precision sums it; one that finds
+      // nothing new has no width.
+      const double before = exact.x.empty() ? 0 : exact.x.back(), after = found / positives;
+      if (after == before) continue;
+      exact.x.insert(exact.x.end(), {before, after});
+      exact.y.insert(exact.y.end(), 2, found / (found + wrong));
     }
     roc.push_back(std::move(ranked));
     precision.push_back(std::move(exact));
@@ -712,8 +720,9 @@ class Report {
     if (shown < outputs_) add(note, " The first {} of {} classes are drawn.", shown, outputs_);
     return "<div class=\"grid\">\n" +
            figure("Confusion matrix", {}, charts::confusion_chart("confusion", "Confusion matrix", corner, shown_names),
-                  note) +
-           fmt::format("<section class=\"card\"><div class=\"head\"><h3>By class</h3></div>{}</section>\n</div>\n",
+                  note, shown > 8) +
+           fmt::format("<section class=\"card{}\"><div class=\"head\"><h3>By class</h3></div>{}</section>\n</div>\n",
+                       shown > 8 ? " wide" : "",
                        table("classes", {"class", "labelled", "recall", "precision", "F1"}, rows));
   }
 

@@ -244,7 +244,9 @@ TEST(Report, StandsNanAndInfiniteValues) {
     epoch.train_metrics = epoch.valid_metrics = {{"mae", kMissing}};
   }
   for (double& value : input.test_predictions) value = kMissing;
-  EXPECT_TRUE(has(render(input), "No number to draw."));
+  const std::string nothing = render(input);
+  EXPECT_TRUE(has(nothing, "No number to draw."));
+  EXPECT_TRUE(has(nothing, "None of the 9 predictions is finite."));
 }
 
 TEST(Report, UsesALogarithmicScaleOnlyForLargeSpansOfPositiveValues) {
