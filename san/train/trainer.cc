@@ -660,6 +660,7 @@ class Run {
     input.label_columns = d.model.readout == Readout::kNode ? 1 : data_.label_columns();
     input.test_metrics = out.test_metrics;
     input.config_toml = to_toml(job_.config);
+    for (const int64_t i : job_.splits.test) input.test_ids.push_back(data_.graph(i).id);
     input.model = {
         {"task", std::string(enum_name(d.task.kind))},
         {"parameters", grouped(parameter_count(d.model))},

@@ -1,0 +1,225 @@
+// `san train`, `eval` and `predict` as people run them: every task, resume after kill -9 at any moment, signals, two runs at once.
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "san/base/random.h"
+#include "san/graph/generators.h"
+#include "san/graph/jsonl.h"
+#include "tests/cli/run.h"
+
+namespace san {
+namespace {
+
+using testing::Ran;
+using testing::run;
+using testing::TemporaryFolder;
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// 32 small graphs of two kinds of features, with labels that the features decide.
+std::string write_graphs(const TemporaryFolder& folder, const std::string& kind) {
+  std::string text;
+  Random random(7);
+  for (int i = 0; i < 32; ++i) {
+    Graph graph = make_random_graph(random.range(4, 10), 0.4, static_cast<uint64_t>(i));
+    graph.id = "g" + std::to_string(i);
+    graph.split = i < 24 ? "train" : i < 28 ? "valid" : "test";
+    graph.node_features = {1, 0, {}, {}};
+    double ones = 0;
+    for (int node = 0; node < graph.num_nodes; ++node) {
+      graph.node_features.categories.push_back(random.range(0, 3));
+      ones += graph.node_features.categories.back() == 1;
+      if (kind == "node") graph.node_labels.push_back(graph.node_features.categories.back() == 2 ? 1 : 0);
+    }
+    const double share = ones / graph.num_nodes;
+    if (kind == "regression") graph.graph_labels = {10 + 3 * share, i % 5 == 0 ? std::nan("") : -share};
+    if (kind == "binary") graph.graph_labels = {share > 0.3 ? 1.0 : 0.0};
+    if (kind == "multiclass") graph.graph_labels = {share < 0.2 ? 0.0 : share < 0.4 ? 1.0 : 2.0};
+    text += format_graph(graph) + "\n";
+  }
+  const std::string path = folder.file(kind + ".jsonl");
+  write_file(path, text);
+  return path;
+}
+
+std::vector<std::string> train_arguments(const std::string& data, const std::string& task, const std::string& out,
+                                         int epochs) {
+  return {"train",
+          "--data",
+          data,
+          "--task",
+          task,
+          "--out",
+          out,
+          "--epochs",
+          std::to_string(epochs),
+          "--set",
+          "model.hidden_dim=16",
+          "--set",
+          "model.heads=2",
+          "--set",
+          "model.layers=2",
+          "--set",
+          "model.lpe.ff_dim=16",
+          "--set",
+          "model.lpe.dim=4",
+          "--set",
+          "model.lpe.heads=2",
+          "--set",
+          "train.batch_size=8",
+          "--set",
+          "spectral.num_pairs=4",
+          "--threads",
+          "1"};
+}
+
+TEST(TrainCommand, LearnsEveryTaskAndItsModelPredictsAndEvaluates) {
+  const TemporaryFolder folder;
+  for (const auto& [kind, task] : {std::pair<std::string, std::string>{"regression", "regression"},
+                                   {"binary", "binary"},
+                                   {"multiclass", "multiclass"},
+                                   {"node", "node-classification"}}) {
+    SCOPED_TRACE(task);
+    const std::string data = write_graphs(folder, kind), out = folder.file("run-" + kind);
+    const Ran trained = run(folder, train_arguments(data, task, out, 3));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_TRUE(contains(trained.out, "test: ")) << trained.out;
+    for (const char* file :
+         {"config.toml", "splits.json", "metrics.csv", "model/config.json", "model/model.safetensors",
+          "last/state.safetensors", "test_predictions.csv", "report.html"}) {
+      EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(out) / file)) << file;
+    }
+    const Ran predicted = run(folder, {"predict", "--model", out + "/model", "--data", data});
+    EXPECT_EQ(predicted.code, 0) << predicted.err;
+    const Ran evaluated = run(folder, {"eval", "--model", out + "/model", "--data", data, "--part", "test"});
+    EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+    EXPECT_TRUE(contains(evaluated.out, "loss")) << evaluated.out;
+  }
+}
+
+TEST(TrainCommand, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression");
+  ASSERT_EQ(run(folder, train_arguments(data, "regression", folder.file("a"), 2)).code, 0);
+  ASSERT_EQ(run(folder, train_arguments(data, "regression", folder.file("b"), 2)).code, 0);
+  auto other = train_arguments(data, "regression", folder.file("c"), 2);
+  other.insert(other.end(), {"--seed", "1"});
+  ASSERT_EQ(run(folder, other).code, 0);
+  const auto weights = [&](const char* name) {
+    return read_file(folder.file(name) + "/model/model.safetensors", 1 << 24);
+  };
+  EXPECT_EQ(weights("a"), weights("b"));
+  EXPECT_NE(weights("a"), weights("c"));
+}
+
+TEST(TrainCommand, ResumesBitForBitAfterBeingKilledAtAnyMoment) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "binary");
+  const auto arguments = [&](const std::string& out) {
+    auto all = train_arguments(data, "binary", out, 6);
+    all.insert(all.end(),
+               {"--set", "train.checkpoint_seconds=0", "--set", "model.dropout=0.1"});  // a checkpoint at every step
+    return all;
+  };
+  ASSERT_EQ(run(folder, arguments(folder.file("whole"))).code, 0);
+  const std::string expected = read_file(folder.file("whole") + "/model/model.safetensors", 1 << 24);
+  Random random(11);
+  const std::string out = folder.file("killed");
+  int kills = 0;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    const bool resume = std::filesystem::exists(out + "/last/state.safetensors");
+    if (!resume) std::filesystem::remove_all(out);
+    std::vector<std::string> words =
+        resume ? std::vector<std::string>{"train", "--resume", out, "--threads", "1"} : arguments(out);
+    // Starting takes about half a second; kills land before, in and after the work.
+    const Ran ran = testing::run_and_kill(folder, words, kills < 12 ? 200 + static_cast<int>(random.below(1200)) : 0);
+    if (ran.code == 0) break;
+    ASSERT_TRUE(ran.killed) << ran.err;
+    ++kills;
+  }
+  EXPECT_GT(kills, 0);
+  EXPECT_EQ(read_file(out + "/model/model.safetensors", 1 << 24), expected);
+}
+
+TEST(TrainCommand, StopsCleanlyOnASignalAndSaysHowToGoOn) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "binary"), out = folder.file("run");
+  const Ran ran = testing::run_and_kill(folder, train_arguments(data, "binary", out, 100000), 3000, SIGINT);
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "go on with: san train --resume " + out)) << ran.err;
+  const Ran resumed = run(folder, {"train", "--resume", out, "--epochs", "1", "--threads", "1"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
+TEST(TrainCommand, SaysWhatIsWrong) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression");
+  const auto error = [&](std::vector<std::string> more) {
+    auto all = train_arguments(data, "regression", folder.file("x"), 1);
+    all.insert(all.end(), more.begin(), more.end());
+    const Ran ran = run(folder, all);
+    EXPECT_NE(ran.code, 0);
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    return ran.err;
+  };
+  EXPECT_TRUE(contains(error({"--set", "model.heads=3"}), "does not divide"));
+  EXPECT_TRUE(contains(error({"--set", "model.colour=3"}), "unknown option model.colour"));
+  EXPECT_TRUE(contains(error({"--set", "train.lr=fast"}), "train.lr must be a number"));
+  EXPECT_TRUE(contains(error({"--set", "nonsense"}), "SECTION.KEY=VALUE"));
+  EXPECT_TRUE(contains(error({"--split", "scaffold"}), ""));
+  EXPECT_TRUE(contains(error({"--task", "binary"}), "needs labels 0"));
+  EXPECT_TRUE(contains(error({"--config", "/no/such.toml"}), "/no/such.toml"));
+  write_file(folder.file("c.toml"), "[train]\nlr = 1e-3\nlrr = 2\n");
+  EXPECT_TRUE(contains(error({"--config", folder.file("c.toml")}), "c.toml:3: unknown option train.lrr"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("x") + "/model"));
+  // A loss that blows up stops the run and says where.
+  const std::string blown = error({"--set", "train.lr=1e30", "--epochs", "50"});
+  EXPECT_TRUE(contains(blown, "not finite") || contains(blown, "the loss is")) << blown;
+}
+
+TEST(TrainCommand, ASecondRunStaysOutOfTheFolder) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "binary"), out = folder.file("run");
+  std::thread first(
+      [&] { testing::run_and_kill(folder, train_arguments(data, "binary", out, 100000), 4000, SIGTERM); });
+  for (int i = 0; i < 100 && !std::filesystem::exists(out + "/last/state.safetensors"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const TemporaryFolder other;
+  const Ran second = run(other, {"train", "--resume", out, "--threads", "1"});
+  first.join();
+  EXPECT_EQ(second.code, 1);
+  EXPECT_TRUE(contains(second.err, "another run is writing to this folder")) << second.err;
+  const Ran third = run(other, train_arguments(data, "binary", out, 1));
+  EXPECT_TRUE(contains(third.err, "holds a run already")) << third.err;
+}
+
+TEST(TrainCommand, AFullDiskLeavesTheLastGoodCheckpoint) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "binary"), out = folder.file("run");
+  ASSERT_EQ(run(folder, train_arguments(data, "binary", out, 1)).code, 0);
+  const std::string before = read_file(out + "/last/state.safetensors", 1 << 24);
+  // A limit on file size stands for a full disk: writes fail half-way.
+  const Ran full = testing::run_limited(folder, {"train", "--resume", out, "--epochs", "3", "--threads", "1"}, 20000);
+  EXPECT_NE(full.code, 0);
+  EXPECT_TRUE(contains(full.err, "cannot write")) << full.err;
+  EXPECT_EQ(read_file(out + "/last/state.safetensors", 1 << 24), before);
+  EXPECT_EQ(run(folder, {"train", "--resume", out, "--epochs", "3", "--threads", "1"}).code, 0);
+}
+
+TEST(TrainCommand, AnEnsemblePredictsMeanAndDeviation) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression"), out = folder.file("run");
+  auto arguments = train_arguments(data, "regression", out, 1);
+  arguments.insert(arguments.end(), {"--ensemble", "2"});
+  ASSERT_EQ(run(folder, arguments).code, 0);
+  const Ran predicted = run(folder, {"predict", "--model", out + "/model", "--data", data});
+  ASSERT_EQ(predicted.code, 0) << predicted.err;
+  EXPECT_TRUE(predicted.out.starts_with("id,y0,y1,y0_std,y1_std\n")) << predicted.out.substr(0, 80);
+}
+
+}  // namespace
+}  // namespace san
