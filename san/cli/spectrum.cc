@@ -1,5 +1,7 @@
 // san spectrum: what the network will see of each graph, printed.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,14 +9,20 @@
 #include <vector>
 
 #include "san/base/error.h"
+#include "san/base/file.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
-#include "san/graph/jsonl.h"
+#include "san/data/source.h"
 #include "san/spectral/distances.h"
 #include "san/spectral/spectrum.h"
+#ifdef SAN_WITH_RDKIT
+#include "san/chem/drawing.h"
+#endif
 
 namespace san::cli {
 namespace {
+
+constexpr const char* kDataEndings[] = {".jsonl", ".json", ".csv", ".gz", ".txt"};
 
 struct Request {
   std::string input;
@@ -23,6 +31,8 @@ struct Request {
   SpectrumOptions options;
   bool vectors = false, distances = false, json = false;
   double time = 1;
+  std::string svg;        // where the drawing of a molecule goes; empty: none
+  std::vector<int> draw;  // which eigenvectors, from 0; empty: the first eight
 };
 
 // A matrix to print beside the spectrum. [nodes, nodes] row-major.
@@ -110,25 +120,60 @@ void print_json(const Request& request, const Graph& graph, const Spectrum& spec
   fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+// The molecule once per chosen eigenvector, atoms coloured by its entries.
+void draw_molecule([[maybe_unused]] const Request& request, const Graph& graph, const Spectrum& spectrum) {
+  SAN_CHECK(!graph.smiles.empty(), "--svg draws molecules; graph '{}' does not come from SMILES", printable(graph.id));
+  std::vector<int> chosen = request.draw;
+  for (int i = 0; chosen.size() < 8 && request.draw.empty() && i < spectrum.count; ++i) chosen.push_back(i);
+#ifdef SAN_WITH_RDKIT
+  std::vector<Panel> panels;
+  for (const int i : chosen) {
+    SAN_CHECK(i >= 0 && i < spectrum.count, "--draw {}: the molecule has eigenvectors 0..{} here (see --pairs)", i,
+              spectrum.count - 1);
+    Panel panel;
+    panel.legend = fmt::format("lambda_{} = {:.4f}", i, spectrum.values[static_cast<size_t>(i)]);
+    for (int32_t node = 0; node < graph.num_nodes; ++node) {
+      panel.values.push_back(spectrum.vectors[static_cast<size_t>(node * spectrum.count + i)]);
+    }
+    panels.push_back(std::move(panel));
+  }
+  DrawingOptions options;
+  options.featuriser = Featuriser::kOgb;  // nodes as in the SMILES
+  std::string error;
+  const auto svg = draw_svg(graph.smiles, panels, options, error);
+  SAN_CHECK(svg, "{}", error);
+  write_file(request.svg, *svg);
+  fmt::print(stderr, "drawn: {}\n", request.svg);
+#else
+  fail("this san was built without RDKit and cannot draw molecules");
+#endif
+}
+
 void print_graph(const Request& request, const Graph& graph) {
   const Spectrum spectrum = compute_spectrum(graph, request.options);
   const std::vector<Matrix> matrices =
       request.distances ? distance_matrices(graph, request.time) : std::vector<Matrix>{};
   (request.json ? print_json : print_text)(request, graph, spectrum, matrices);
+  if (!request.svg.empty()) draw_molecule(request, graph, spectrum);
 }
 
 // Hands every graph of the input to `use`, which answers whether to go on. Returns how many records were bad
-// (reported on stderr and passed over). Other kinds of input find their place here.
+// (reported on stderr and passed over).
 int64_t for_each_graph(const std::string& input, const std::function<bool(const Graph&)>& use) {
-  GraphReader reader(input);
+  SourceOptions options;
+  options.labels_required = false;
+  const auto source = open_source(input, options);
   int64_t bad = 0;
-  for (Graph graph;;) {
+  for (;;) {
     try {
-      if (!reader.next(graph)) return bad;
+      Record record;
+      if (!source->next(record)) return bad;
+      const std::string where = record.where;
+      const Graph graph = source->convert(std::move(record));
       try {
         if (!use(graph)) return bad;
       } catch (const Error& error) {
-        throw RecordError(fmt::format("{}: {}", reader.where(), error.what()));
+        throw RecordError(fmt::format("{}: {}", where, error.what()));
       }
     } catch (const RecordError& error) {
       fmt::print(stderr, "san: {}\n", error.what());
@@ -137,13 +182,42 @@ int64_t for_each_graph(const std::string& input, const std::function<bool(const 
   }
 }
 
+// Whether the argument names data rather than spelling a molecule: something is there under that name, or it has the form of
+// a file name or of a generated set. "C/C=C/C" is a molecule.
+bool names_data(const std::string& input) {
+  std::error_code ignored;
+  if (input == "-" || input.find(':') != std::string::npos || std::filesystem::exists(input, ignored)) return true;
+  return std::any_of(std::begin(kDataEndings), std::end(kDataEndings),
+                     [&](const char* ending) { return input.ends_with(ending); });
+}
+
+int print_molecule([[maybe_unused]] Request request) {
+#ifdef SAN_WITH_RDKIT
+  FeaturiserOptions options;
+  options.featuriser = Featuriser::kOgb;
+  std::string error;
+  std::optional<Graph> graph = smiles_to_graph(request.input, options, error);
+  SAN_CHECK(graph, "{} (neither a file nor a molecule)", error);
+  graph->id = graph->smiles = request.input;
+  print_graph(request, *graph);
+  return kDone;
+#else
+  fail("{}: no such file (and this san was built without RDKit: it cannot read SMILES)", printable(request.input));
+#endif
+}
+
 }  // namespace
 
 int run_spectrum(int argc, char** argv) {
   Request request;
   CLI::App app(
-      "Prints the lowest Laplacian eigenvalues of each graph in a file of graphs (JSONL, .gz accepted, - = stdin).");
-  app.add_option("file", request.input, "graphs, one JSON object per line")->required();
+      "The lowest Laplacian eigenvalues of a molecule, or of each graph of a file; a molecule is also drawn, its atoms "
+      "coloured by\n"
+      "the eigenvectors.\n\n"
+      "  san spectrum 'CC(=O)Oc1ccccc1C(=O)O' --draw 1,2,3,10\n"
+      "  san spectrum graphs.jsonl --distances");
+  app.add_option("input", request.input, "a SMILES, or anything that --data takes elsewhere (- = standard input)")
+      ->required();
   app.add_option("--pairs", request.options.num_pairs, "how many of the lowest eigenpairs")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -157,6 +231,9 @@ int run_spectrum(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--graph", request.graph_id, "only the graph of this id");
+  const auto* svg =
+      app.add_option("--svg", request.svg, "file for the drawing of a molecule; '' = none [spectrum.svg for a SMILES]");
+  app.add_option("--draw", request.draw, "which eigenvectors to draw, from 0 [the first eight]")->delimiter(',');
   app.add_flag("--json", request.json, "one JSON object per graph");
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
@@ -164,6 +241,14 @@ int run_spectrum(int argc, char** argv) {
   request.options.norm = parse_enum<EigenvectorNorm>(request.norm, "--norm");
   request.options.solver = parse_enum<EigenSolver>(request.solver, "--solver");
 
+  if (!names_data(request.input)) {
+    if (svg->count() == 0) request.svg = "spectrum.svg";
+    if (!request.draw.empty()) {
+      request.options.num_pairs =
+          std::max(request.options.num_pairs, 1 + *std::max_element(request.draw.begin(), request.draw.end()));
+    }
+    return print_molecule(request);
+  }
   bool found = false;
   const int64_t bad = for_each_graph(request.input, [&](const Graph& graph) {
     if (!request.graph_id.empty() && graph.id != request.graph_id) return true;

@@ -660,7 +660,13 @@ class Run {
     input.label_columns = d.model.readout == Readout::kNode ? 1 : data_.label_columns();
     input.test_metrics = out.test_metrics;
     input.config_toml = to_toml(job_.config);
-    for (const int64_t i : job_.splits.test) input.test_ids.push_back(data_.graph(i).id);
+    for (const int64_t i : job_.splits.test) {
+      const Graph graph = data_.graph(i);
+      if (d.model.readout != Readout::kNode) input.test_ids.push_back(graph.id);
+      for (int32_t n = 0; d.model.readout == Readout::kNode && n < graph.num_nodes; ++n) {
+        input.test_ids.push_back(fmt::format("{} node {}", graph.id, n));
+      }
+    }
     input.model = {
         {"task", std::string(enum_name(d.task.kind))},
         {"parameters", grouped(parameter_count(d.model))},
