@@ -186,7 +186,10 @@ int64_t for_each_graph(const std::string& input, const std::function<bool(const 
 // a file name or of a generated set. "C/C=C/C" is a molecule.
 bool names_data(const std::string& input) {
   std::error_code ignored;
-  if (input == "-" || input.find(':') != std::string::npos || std::filesystem::exists(input, ignored)) return true;
+  if (input == "-" || std::filesystem::exists(input, ignored)) return true;
+  for (const char* beginning : {"generate:", "train=", "valid=", "test="}) {
+    if (input.starts_with(beginning)) return true;
+  }
   return std::any_of(std::begin(kDataEndings), std::end(kDataEndings),
                      [&](const char* ending) { return input.ends_with(ending); });
 }
