@@ -13,6 +13,8 @@ namespace san {
 inline constexpr int kMaxDistanceNodes = 5000;
 
 // Equation 1 as printed: d_a^1/2 d_b^-1/2 sum_i (phi_ia phi_ib)^2 / lambda_i over the symmetric Laplacian.
+// Not a function of the graph alone: where eigenvalues repeat, the squares depend on which basis of the eigenspace
+// the solver chose (a triangle's three equal nodes come out unequal). The other three do not.
 std::vector<double> green_function_squared(const Graph& graph);
 
 // The standard form without the square: d_a^1/2 d_b^-1/2 sum_i phi_ia phi_ib / lambda_i, that is

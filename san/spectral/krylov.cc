@@ -316,7 +316,7 @@ class Solver {
     if (!find_the_missed()) return pairs;
     pairs.values = values_.head(k_);
     pairs.vectors = vectors_.leftCols(k_);
-    pairs.converged = residual(pairs.values, pairs.vectors) <= options_.residual * std::max(1.0, high_ / 2);
+    pairs.converged = residual(pairs.values, pairs.vectors) <= options_.residual;
     return pairs;
   }
 

@@ -14,7 +14,7 @@ struct KrylovOptions {
   // expensive is the second choice. The alternative is a filter: polynomials in L, which need nothing but L.
   size_t factor_bytes = size_t{500} << 20;
   double factor_flops = 1e11;
-  double residual = 1e-7;  // largest |L v - lambda v| that is accepted; relative to |L| where that exceeds 2
+  double residual = 1e-7;  // largest |L v - lambda v| that is accepted
 };
 
 struct KrylovPairs {

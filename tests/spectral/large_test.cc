@@ -98,7 +98,7 @@ TEST(LargeSpectrum, SquareGridHasEveryEigenvalueTwice) {
   expect_grid(outcome, 316, 316);
 }
 
-TEST(LargeSpectrum, RandomRegularGraphThatNoFactorisationFits) {
+TEST(LargeSpectrum, RandomRegularGraph) {
   const Outcome outcome = measure([] { return testing::random_regular(100'000, 4, 1); }, Laplacian::kSymmetric);
   expect_solved("random 4-regular", outcome);
   // Friedman: the second eigenvalue of a random 4-regular graph is near 1 - 2 sqrt(3) / 4.
