@@ -89,6 +89,7 @@ class Predicting {
     };
     const int64_t skipped = stream_graphs(*source, stream, check, [&](Streamed& item) { add(std::move(item.graph)); });
     predict();
+    SAN_CHECK(done_ + skipped > 0, "{}: nothing to predict in it", options_.data);
     writer_.commit();
     if (skipped == 0) return kDone;
     fmt::print(stderr, "san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done_);
