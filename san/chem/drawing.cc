@@ -59,6 +59,7 @@ std::optional<std::string> draw_svg(std::string_view text, const std::vector<Pan
                                static_cast<int>(rows) * options.panel_height, options.panel_width, options.panel_height,
                                true);
     auto& drawing = drawer.drawOptions();
+    drawing.padding = 0.12;  // the discs reach beyond the atoms
     drawing.prepareMolsBeforeDrawing = false;
     drawing.atomHighlightsAreCircles = true;
     drawing.continuousHighlight = false;

@@ -9,19 +9,19 @@
 // uses localtime(), which is the one thing threads share there; its text is thrown away.
 //
 // What goes in, and what becomes of it
-//   blanks around          trimmed; text after the first inner blank (a name, a CXSMILES extension) is
-//   ignored empty or only blanks   error bytes other than printable ASCII     error longer than
-//   kMaxSmilesLength, more atoms than FeaturiserOptions::max_atoms     error, before RDKit sees it:
-//                          RDKit recurses atom by atom and needs time quadratic in the size
-//   explicit hydrogens     "[H]C" is C: merged into their heavy atom, as RDKit does by default. Kept as
-//   nodes:
-//                          isotopic ones ([2H]), H2, protons, and those bound to nothing or to several atoms
+//   blanks around               trimmed; text after the first inner blank (a name, a CXSMILES extension) is ignored
+//   empty or only blanks        error
+//   bytes other than printable ASCII   error
+//   too long                    longer than kMaxSmilesLength or more atoms than FeaturiserOptions::max_atoms: error, before
+//                               RDKit sees it (it recurses atom by atom and needs time quadratic in the size)
+//   explicit hydrogens          "[H]C" is C: merged into their heavy atom, as RDKit does by default. Kept as nodes: isotopic
+//                               ones ([2H]), H2, protons, and those bound to nothing or to several atoms
 //   several fragments (salts)   kept: one graph with several components
-//   a single atom          a graph of one node and no edges
-//   charges                features (zinc: +1 and -1 are part of the type; ogb: -5..5, else misc)
-//   isotopes               no feature of either featuriser: [13C] equals [C]
-//   stereo                 zinc: only through the explicit H of a stereocentre (type "C H1"); ogb: features
-//   dummy atoms (*)        zinc: unknown type; ogb: atomic number misc
+//   a single atom               a graph of one node and no edges
+//   charges                     features (zinc: +1 and -1 are part of the type; ogb: -5..5, else misc)
+//   isotopes                    no feature of either featuriser: [13C] equals [C]
+//   stereo                      zinc: only through the explicit H of a stereocentre (type "C H1"); ogb: features
+//   dummy atoms (*)             zinc: unknown type; ogb: atomic number misc
 //   bad valence, rings that cannot be kekulised, unclosed rings, ...   error, with RDKit's reason
 #pragma once
 
@@ -40,18 +40,14 @@ inline constexpr size_t kMaxSmilesLength = 100'000;
 inline constexpr int kMaxAtoms = 10'000;
 
 enum class Featuriser {
-  // The ZINC benchmark's graphs. One node category (atom type), one edge category (bond type 1 single, 2
-  // double,
-  // 3 triple; 0 is left to added pairs). Nodes are in the order of the canonical Kekule SMILES, not of the
-  // SMILES given: the molecule is kekulised, written as Kekule SMILES, read again and kekulised again, as for
-  // the published data. An atom's type is its symbol, then " H<n>" for n > 0 explicit hydrogens, then " +" or
-  // " -" for a charge of +1 or -1: see zinc_atom_types(). Edges: both directions, sorted by (source, target).
+  // The ZINC benchmark's graphs. One node category (atom type), one edge category (bond type 1 single, 2 double, 3 triple;
+  // 0 is left to added pairs). Nodes are in the order of the canonical Kekule SMILES, not of the SMILES given: the molecule
+  // is kekulised, written as Kekule SMILES, read again and kekulised again, as for the published data. An atom's type is its
+  // symbol, then " H<n>" for n > 0 explicit hydrogens, then " +" or " -" for a charge of +1 or -1: see zinc_atom_types().
+  // Edges: both directions, sorted by (source, target).
   kZinc,
-  // OGB's molecules. Nine node and three edge categories (see ogb_atom_sizes() and ogb_bond_sizes()), values
-  // out
-  // of range in each column's last, "misc", row. Nodes as in the SMILES given; edges in bond order, the
-  // inverse
-  // right after each.
+  // OGB's molecules. Nine node and three edge categories (see ogb_atom_sizes() and ogb_bond_sizes()), values out of range in
+  // each column's last, "misc", row. Nodes as in the SMILES given; edges in bond order, the inverse right after each.
   kOgb,
 };
 

@@ -66,7 +66,7 @@ class Display {
     const char* part = r.valid_metrics.empty() ? "train" : "valid";
     if (p.best && !metrics.empty()) best_ = fmt::format("  best {} {:.4f}", metrics[0].first, metrics[0].second);
     fmt::print(stderr, "{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n",
-               live_ ? "\r\033[K" : "", r.epoch + 1, p.epochs, r.train_loss, part,
+               live_ ? "\r\033[K" : "", r.epoch, p.epochs, r.train_loss, part,
                r.valid_metrics.empty() ? r.train_loss : r.valid_loss, metrics_text(metrics),
                r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate,
                p.graphs_per_second, p.best ? "  *" : "");
@@ -117,7 +117,7 @@ Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
 
 void print_result(const TrainResult& result, const std::filesystem::path& folder) {
   if (!result.metric.empty()) {
-    fmt::print("best epoch {}: {} {:.4f} (validation)\n", result.best_epoch + 1, result.metric, result.best_valid);
+    fmt::print("best epoch {}: {} {:.4f} (validation)\n", result.best_epoch, result.metric, result.best_valid);
   }
   if (!result.test_metrics.empty()) fmt::print("test: {}\n", metrics_text(result.test_metrics));
   if (!result.published_metrics.empty()) {

@@ -18,7 +18,7 @@ namespace san {
 
 // One line of metrics.csv.
 struct EpochRecord {
-  int64_t epoch = 0;
+  int64_t epoch = 0;   // counted from 1
   double seconds = 0;  // since the run's start, summed over resumes
   double learning_rate = 0;
   double train_loss = 0;

@@ -3,6 +3,9 @@
 #include <cmath>
 
 #include "san/train/trainer.h"
+#ifdef SAN_WITH_RDKIT
+#include "san/chem/molecule.h"
+#endif
 
 namespace san {
 namespace {
@@ -38,15 +41,15 @@ DataShape shape_of(const Dataset& data) {
   return shape;
 }
 
-// Fixed sizes of the featurisers' columns: a molecule seen later may have what no training molecule had.
-void featuriser_tables(const std::string& featuriser, bool full, DataShape& shape) {
-  if (featuriser == "ogb") {
-    shape.node_tables = {119, 5, 12, 12, 10, 6, 6, 2, 2};
-    shape.edge_tables = {5, 6, 2};
-  } else if (featuriser == "zinc") {
-    shape.node_tables = {28};
-    shape.edge_tables = {full ? 5 : 4};
-  }
+// Fixed sizes of the featuriser's columns: a molecule seen later may have what no training molecule had.
+void featuriser_tables([[maybe_unused]] const std::string& featuriser, [[maybe_unused]] DataShape& shape) {
+#ifdef SAN_WITH_RDKIT
+  if (featuriser == "none") return;
+  FeaturiserOptions options;
+  options.featuriser = featuriser_from_name(featuriser);
+  shape.node_tables = node_category_sizes(options);
+  shape.edge_tables = edge_category_sizes(options);
+#endif
 }
 
 // A size that suits the data, for people who gave no model options at all.
@@ -112,7 +115,7 @@ ModelDescription resolve(RunConfig& config, const Dataset& data, const Splits& s
   DataShape shape = shape_of(data);
   SAN_CHECK(shape.any_label, "the data has no labels to learn from");
   const std::string featuriser = data.smiles(0).empty() ? "none" : config.data.featuriser;
-  featuriser_tables(featuriser, config.model.full(), shape);
+  featuriser_tables(featuriser, shape);
   ModelConfig& m = config.model;
   const auto take = [&](const char* name, auto& member, const auto& value) {
     if (!config.is_given(name)) member = value;

@@ -178,7 +178,7 @@ struct RunState {
   double seconds = 0;
   Schedule schedule;
   double best_score = std::nan("");
-  int64_t best_epoch = -1;
+  int64_t best_epoch = 0;  // counted from 1; 0 = none yet
   bool finished = false;
   std::vector<EpochRecord> history;
   // Of the epoch under way.
@@ -388,7 +388,7 @@ class Run {
         state_.schedule.plateau_lr < config_.min_lr) {
       return true;
     }
-    return config_.early_stopping > 0 && state_.epoch - 1 - state_.best_epoch >= config_.early_stopping;
+    return config_.early_stopping > 0 && state_.epoch - state_.best_epoch >= config_.early_stopping;
   }
 
   // False when asked to stop.
@@ -457,7 +457,7 @@ class Run {
       fail(
           "epoch {}, batch {} (step {}): the loss is {}; graphs {}{}. Try a smaller train.lr or train.clip=1; the last "
           "checkpoint is sound",
-          state_.epoch, state_.batch, state_.step, value, ids, loaded.graphs.size() > 8 ? ", ..." : "");
+          state_.epoch + 1, state_.batch + 1, state_.step, value, ids, loaded.graphs.size() > 8 ? ", ..." : "");
     }
     (loss / static_cast<double>(config_.accumulate)).backward();
     const auto weight = static_cast<int64_t>(loaded.graphs.size());
@@ -504,7 +504,7 @@ class Run {
     const ModelDescription& description = job_.description;
     const int columns = description.model.outputs;
     EpochRecord record;
-    record.epoch = state_.epoch;
+    record.epoch = state_.epoch + 1;
     record.learning_rate = rate;
     record.train_loss = state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : std::nan("");
     record.train_metrics =
@@ -531,7 +531,7 @@ class Run {
     const bool best = !(score <= state_.best_score);  // also when there is none yet (NaN)
     if (best) {
       state_.best_score = score;
-      state_.best_epoch = state_.epoch;
+      state_.best_epoch = record.epoch;
       save_best();
     }
     state_.history.push_back(record);
@@ -560,7 +560,7 @@ class Run {
     if (job_.progress) {
       TrainProgress progress;
       fill(progress, epoch_start, graphs_done);
-      progress.epoch = record.epoch;
+      progress.epoch = record.epoch - 1;
       progress.batch = progress.batches = batches;
       progress.loss = record.train_loss;
       progress.record = &state_.history.back();
@@ -574,7 +574,7 @@ class Run {
     stored.description = job_.description;
     const Json provenance = {{"command", job_.command},
                              {"seed", config_.seed},
-                             {"epoch", state_.epoch},
+                             {"epoch", state_.epoch + 1},
                              {"train_graphs", job_.splits.train.size()}};
     stored.description.provenance = provenance.dump();
     stored.weights = model_.weights();
@@ -598,7 +598,7 @@ class Run {
   }
 
   TrainResult finish() {
-    if (state_.best_epoch < 0) save_best();  // no epoch was run: the initial weights
+    if (state_.best_epoch == 0) save_best();  // no epoch was run: the initial weights
     TrainResult out = result(false);
     const StoredModel best = read_model(job_.folder / "model");
     Evaluation test;

@@ -45,7 +45,7 @@ struct TrainJob {
 struct TrainResult {
   bool interrupted = false;
   int64_t epochs = 0;
-  int64_t best_epoch = -1;
+  int64_t best_epoch = 0;  // counted from 1; 0 = none
   double seconds = 0;
   std::string metric;  // the one that chose the best model
   double best_valid = 0;
