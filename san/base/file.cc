@@ -46,12 +46,11 @@ int open_for_reading(const std::string& path) {
 
 }  // namespace
 
-// --- LineReader
-// ------------------------------------------------------------------------------------------------------
+// --- LineReader ------------------------------------------------------------------------------------------------------
 
 struct LineReader::Impl {
   Impl(const std::string& path, size_t limit)
-      : name(path == "-" ? "<stdin>" : path), fd(open_for_reading(path)), max_line(limit), input(kChunk) {
+      : name(path == "-" ? "<stdin>" : path), fd(open_for_reading(path)), max_line(limit), input(kChunk), text(kChunk) {
     struct stat info {};
     if (::fstat(fd.get(), &info) == 0) {
       SAN_CHECK(!S_ISDIR(info.st_mode), "{}: is a folder, not a file", name);
@@ -183,7 +182,7 @@ struct LineReader::Impl {
   bool started = false, inflating = false, member_ended = false;
   z_stream stream{};
 
-  std::vector<char> text;  // decompressed, being cut into lines
+  std::vector<char> text = std::vector<char>(kChunk);  // decompressed, being cut into lines; never null for memchr
   size_t text_begin = 0, text_end = 0, scanned = 0;
   bool text_ended = false;
 };
@@ -215,8 +214,7 @@ int64_t LineReader::bytes_total() const {
   return impl_->total;
 }
 
-// --- FileWriter
-// ------------------------------------------------------------------------------------------------------
+// --- FileWriter ------------------------------------------------------------------------------------------------------
 
 struct FileWriter::Impl {
   explicit Impl(const std::string& target) : path(target) {
