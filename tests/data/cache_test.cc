@@ -44,8 +44,8 @@ std::vector<Graph> various_graphs(int count = 40) {
     graph.edge_features = {1, 0, std::vector<int32_t>(graph.edges.size(), 1 + i % 3), {}};
     graphs.push_back(std::move(graph));
   }
-  if (count > 5)
-    graphs[5].eigenpairs = Eigenpairs{1, {0.5F}, std::vector<float>(static_cast<size_t>(graphs[5].num_nodes), 0.25F)};
+  Graph& given = graphs[static_cast<size_t>(count) / 2];
+  given.eigenpairs = Eigenpairs{1, {0.5F}, std::vector<float>(static_cast<size_t>(given.num_nodes), 0.25F)};
   return graphs;
 }
 
