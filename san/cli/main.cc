@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -35,7 +36,23 @@ void print_usage(std::FILE* out) {
   fmt::print(out, "\n`san COMMAND --help` explains a command. `san --version` prints the version.\n");
 }
 
+// Settings that libtorch's own libraries read only at their start; what the user has set stays.
+void prepare_environment() {
+  // Debian's OpenBLAS does not know newer CPUs and falls back to a generic core, four times slower.
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+    ::setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 0);
+  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    ::setenv("OPENBLAS_CORETYPE", "HASWELL", 0);
+  }
+  // Waiting threads sleep instead of spinning: on a shared machine spinning takes the cores that the work needs.
+  ::setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
+  // Tensors of some megabytes come and go at every operation: keep their memory instead of asking the system each time.
+  ::setenv("MALLOC_MMAP_THRESHOLD_", "1073741824", 0);
+  ::setenv("MALLOC_TRIM_THRESHOLD_", "1073741824", 0);
+}
+
 int start_torch_program(char** argv) {
+  prepare_environment();
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string program = (self.parent_path() / "san-torch").string();
   ::execv(program.c_str(), argv);
