@@ -233,7 +233,7 @@ int run_train(int argc, char** argv) {
   flag("--epochs", "train.epochs", "at most so many", kTraining);
   flag("--seed", "train.seed", "seed of weights, order, dropout and signs", kTraining);
   flag("--eval-test-every", "train.eval_test_every", "test score every so many epochs (published protocol)", kTraining);
-  text_flag("--engine", "train.engine", "what computes: torch", kTraining);
+  text_flag("--engine", "train.engine", "what computes: fused (default) or torch", kTraining);
   app.add_option("--threads", options.threads, "threads; 0 = all cores")->check(CLI::Range(0, 1024))->group(kTraining);
   app.add_option("--ensemble", options.ensemble, "train so many seeds; predict gives mean and standard deviation")
       ->check(CLI::Range(1, 1000))

@@ -93,14 +93,22 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
       std::unordered_map<uint64_t, int64_t> codes;
       std::vector<int64_t> first, second, code_of_pair;
       code_of_pair.reserve(static_cast<size_t>(pairs));
-      for (int64_t p = 0; p < pairs; ++p) {
-        const int64_t a = std::min(sources[p], targets[p]), b = std::max(sources[p], targets[p]);
+      const auto code_of = [&](int64_t a, int64_t b) {
         const auto [found, added] = codes.emplace(pair_key(a, b), static_cast<int64_t>(first.size()));
         if (added) {
           first.push_back(a);
           second.push_back(b);
         }
-        code_of_pair.push_back(found->second);
+        return found->second;
+      };
+      // The order in which model/network numbers them too, so that both engines can drop the same numbers.
+      for (int64_t g = 0; config.full() && g < graphs; ++g) {
+        for (int64_t a = batch.node_offsets[g]; a < batch.node_offsets[g + 1]; ++a) {
+          for (int64_t b = a + 1; b < batch.node_offsets[g + 1]; ++b) code_of(a, b);
+        }
+      }
+      for (int64_t p = 0; p < pairs; ++p) {
+        code_of_pair.push_back(code_of(std::min(sources[p], targets[p]), std::max(sources[p], targets[p])));
       }
       const auto sequences = static_cast<int64_t>(first.size());
       const at::Tensor a = copy_of(first, {sequences}, at::kLong, device);

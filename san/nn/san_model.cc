@@ -124,7 +124,9 @@ at::Tensor SanModel::linear(const at::Tensor& x, const std::string& name) const 
   return at::linear(x, tensor(name + ".weight"), bias == by_name_.end() ? at::Tensor{} : bias->second);
 }
 
-at::Tensor SanModel::dropout(const at::Tensor& x, double probability, const Options& options) const {
+at::Tensor SanModel::dropout(const at::Tensor& x, double probability, const Options& options, DropoutSite site,
+                             int layer) const {
+  if (options.training && probability > 0 && options.mask) return x * options.mask(x, site, layer);
   return options.training && probability > 0 ? at::dropout(x, probability, true) : x;
 }
 
@@ -185,12 +187,15 @@ at::Tensor SanModel::lpe(const at::Tensor& tokens, const at::Tensor& mask, const
                                    heads(qkv[1].contiguous()).transpose(2, 3));
     // A large finite number, not -inf: softmax then never divides zero by zero, and exp() of it is exactly 0.
     scores = scores.masked_fill(key_mask, -1e30);
-    const at::Tensor weights = dropout(scores.softmax(-1), c.dropout, options);
+    const at::Tensor weights = dropout(scores.softmax(-1), c.dropout, options, DropoutSite::kLpeAttention, i);
     const at::Tensor mixed =
         at::matmul(weights, heads(qkv[2].contiguous())).transpose(1, 2).reshape({sequences, m, c.dim});
-    x = layer_norm(x + dropout(linear(mixed, name + ".attention.out"), c.dropout, options), name + ".norm1");
-    const at::Tensor hidden = dropout(at::relu(linear(x, name + ".ff1")), c.dropout, options);
-    x = layer_norm(x + dropout(linear(hidden, name + ".ff2"), c.dropout, options), name + ".norm2");
+    const at::Tensor attended = linear(mixed, name + ".attention.out");
+    x = layer_norm(x + dropout(attended, c.dropout, options, DropoutSite::kLpeOutput, i), name + ".norm1");
+    const at::Tensor hidden =
+        dropout(at::relu(linear(x, name + ".ff1")), c.dropout, options, DropoutSite::kLpeHidden, i);
+    const at::Tensor y = linear(hidden, name + ".ff2");
+    x = layer_norm(x + dropout(y, c.dropout, options, DropoutSite::kLpeFeedForward, i), name + ".norm2");
   }
   return x.masked_fill(mask.unsqueeze(2), 0.0).sum(1);
 }
@@ -270,9 +275,10 @@ at::Tensor SanModel::graph_layer(const at::Tensor& h, const EdgeEmbeddings& e, c
   };
   const at::Tensor attended = attention(h, e, batch, layer);
   if (options.observe) options.observe(fmt::format("attention.{}", layer), attended);
-  at::Tensor x = linear(dropout(attended, config_.dropout, options), name + "o");
+  at::Tensor x = linear(dropout(attended, config_.dropout, options, DropoutSite::kAttention, layer), name + "o");
   x = norm(residual ? h + x : x, "1");
-  const at::Tensor hidden = dropout(at::relu(linear(x, name + "ffn1")), config_.dropout, options);
+  const at::Tensor hidden =
+      dropout(at::relu(linear(x, name + "ffn1")), config_.dropout, options, DropoutSite::kHidden, layer);
   const at::Tensor y = linear(hidden, name + "ffn2");
   return norm(residual ? x + y : y, "2");
 }
@@ -333,7 +339,7 @@ at::Tensor SanModel::forward(const BatchTensors& batch, const Options& options) 
   if (config_.extra_mlp) h = extra_mlp(h, "node_mlp", options);
   const EdgeEmbeddings e = embed_edges(batch, options);
   if (config_.lpe.kind == LpeKind::kNode) h = at::cat({h, lpe(batch.lpe_tokens, batch.lpe_mask, options)}, 1);
-  h = dropout(h, config_.in_feat_dropout, options);
+  h = dropout(h, config_.in_feat_dropout, options, DropoutSite::kInput, 0);
   if (options.observe) {
     options.observe("h_in", h);
     options.observe("e_real", e.real);

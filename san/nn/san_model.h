@@ -13,6 +13,9 @@
 
 namespace san::nn {
 
+// Places where numbers are dropped while training.
+enum class DropoutSite { kInput, kLpeAttention, kLpeOutput, kLpeHidden, kLpeFeedForward, kAttention, kHidden };
+
 // One model. forward() in evaluation mode may be called from many threads at once; training is for one
 // thread.
 class SanModel {
@@ -31,6 +34,9 @@ class SanModel {
     // Called with "h_in", "e_real", "e_added", "attention.I", "layer.I" and the tensor, if set: for tests and
     // explanations.
     std::function<void(const std::string&, const at::Tensor&)> observe;
+    // What to multiply x by instead of drawing from torch's generator, if set: for comparing engines. `layer` counts LPE
+    // or graph layers.
+    std::function<at::Tensor(const at::Tensor& x, DropoutSite site, int layer)> mask;
   };
 
   // Outputs of the head, before sigmoid or softmax: [B, outputs], or [N, outputs] for node tasks.
@@ -60,7 +66,8 @@ class SanModel {
 
   const at::Tensor& tensor(const std::string& name) const;
   at::Tensor linear(const at::Tensor& x, const std::string& name) const;
-  at::Tensor dropout(const at::Tensor& x, double probability, const Options& options) const;
+  at::Tensor dropout(const at::Tensor& x, double probability, const Options& options, DropoutSite site,
+                     int layer) const;
   at::Tensor layer_norm(const at::Tensor& x, const std::string& name) const;
   at::Tensor batch_norm(const at::Tensor& x, const std::string& name, const Options& options) const;
   at::Tensor embed(const std::string& name, const at::Tensor& categories, const at::Tensor& values) const;

@@ -16,7 +16,7 @@ SAN_ENUM_NAMES(ScheduleKind, {ScheduleKind::kPlateau, "plateau"}, {ScheduleKind:
                {ScheduleKind::kConstant, "constant"})
 SAN_ENUM_NAMES(PlateauOn, {PlateauOn::kLoss, "loss"}, {PlateauOn::kMetric, "metric"})
 SAN_ENUM_NAMES(SignFlip, {SignFlip::kNone, "none"}, {SignFlip::kBatch, "batch"}, {SignFlip::kGraph, "graph"})
-SAN_ENUM_NAMES(EngineKind, {EngineKind::kTorch, "torch"})
+SAN_ENUM_NAMES(EngineKind, {EngineKind::kFused, "fused"}, {EngineKind::kTorch, "torch"})
 
 namespace {
 

@@ -17,7 +17,7 @@ enum class OptimiserKind { kAdam, kAdamW };
 enum class ScheduleKind { kPlateau, kCosine, kConstant };
 enum class PlateauOn { kLoss, kMetric };
 enum class SignFlip { kNone, kBatch, kGraph };
-enum class EngineKind { kTorch };
+enum class EngineKind { kFused, kTorch };
 
 EnumNames<SplitKind> enum_names(SplitKind);
 EnumNames<OptimiserKind> enum_names(OptimiserKind);
@@ -67,7 +67,7 @@ struct TrainConfig {
   bool published_metrics = false;  // also report means of batch means, as the published program does
   int eval_test_every = 0;         // epochs; 0 = once, at the end
   double checkpoint_seconds = 60;  // between checkpoints inside an epoch
-  EngineKind engine = EngineKind::kTorch;
+  EngineKind engine = EngineKind::kFused;
   int seed = 0;
 };
 
@@ -142,7 +142,7 @@ void visit_run_fields(Config& c, Visitor&& field) {
   train("published_metrics", c.train.published_metrics, "also report means of batch means, as the published program");
   train("eval_test_every", c.train.eval_test_every, "epochs between test scores; 0 = once, at the end");
   train("checkpoint_seconds", c.train.checkpoint_seconds, "between checkpoints inside an epoch");
-  train("engine", c.train.engine, "what computes: torch");
+  train("engine", c.train.engine, "what computes: fused (kernels, where they can), or torch (the definition)");
   train("seed", c.train.seed, "seed of weights, order, dropout and signs");
 }
 

@@ -14,7 +14,7 @@
 #include "san/base/random.h"
 #include "san/data/csv.h"
 #include "san/data/loader.h"
-#include "san/nn/san_model.h"
+#include "san/nn/engine.h"
 #include "san/nn/task.h"
 #include "san/train/metrics.h"
 #include "san/train/optimiser.h"
@@ -75,6 +75,13 @@ void append_tensor(std::vector<double>& to, const at::Tensor& tensor) {
   to.insert(to.end(), values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
 }
 
+at::Tensor labels_of(const Batch& batch) {
+  if (batch.labels.empty()) return {};
+  const int64_t rows = batch.node_labels ? batch.num_nodes : batch.num_graphs;
+  return at::from_blob(const_cast<double*>(batch.labels.data()), {rows, batch.label_columns}, at::kDouble)
+      .to(at::kFloat);
+}
+
 at::Tensor matrix_of(const std::vector<double>& values, int64_t columns) {
   const auto rows = static_cast<int64_t>(values.size()) / std::max<int64_t>(1, columns);
   return at::from_blob(const_cast<double*>(values.data()), {rows, columns}, at::TensorOptions(at::kDouble));
@@ -114,7 +121,7 @@ class BatchMeans {
   int64_t batches_ = 0;
 };
 
-Evaluation evaluate_with(nn::SanModel& model, const ModelDescription& description, const Dataset& data,
+Evaluation evaluate_with(nn::Engine& engine, const ModelDescription& description, const Dataset& data,
                          const std::vector<int64_t>& graphs, int batch_size) {
   Evaluation out;
   LoaderOptions options;
@@ -127,8 +134,7 @@ Evaluation evaluate_with(nn::SanModel& model, const ModelDescription& descriptio
   BatchMeans means;
   const int columns = description.model.outputs;
   for (LoadedBatch loaded; loader.next(loaded);) {
-    const nn::BatchTensors batch = nn::to_tensors(loaded.batch, description.model, model.dtype(), model.device());
-    const at::Tensor result = model.forward(batch, {});
+    const at::Tensor result = engine.predict(loaded.batch);
     append_tensor(outputs, result);
     out.labels.insert(out.labels.end(), loaded.batch.labels.begin(), loaded.batch.labels.end());
     if (!loaded.batch.labels.empty()) {
@@ -281,7 +287,8 @@ class Run {
         config_(job.config.train),
         data_(data),
         lock_(prepared(job)),
-        model_(job.description.model, static_cast<uint64_t>(job.config.train.seed)) {
+        model_(job.description.model, static_cast<uint64_t>(job.config.train.seed)),
+        engine_(model_, job.config.train.engine == EngineKind::kFused) {
     const auto count = static_cast<size_t>(model_.flat_parameters().numel());
     first_.assign(count, 0);
     second_.assign(count, 0);
@@ -358,6 +365,7 @@ class Run {
       }
       check_weights(job_.description.model, weights, where);
       model_.load(weights);
+      engine_.weights_changed();
       const auto flat = [&](const char* name, std::vector<float>& to) {
         const Tensor& tensor = file.tensors.at(name);
         SAN_CHECK(tensor.dtype == DType::kF32 && tensor.count() == static_cast<int64_t>(to.size()),
@@ -441,13 +449,10 @@ class Run {
                  state_.batch);
     }
     // Dropout's numbers depend on (seed, epoch, batch) alone, so a resumed run draws the same ones.
-    at::manual_seed(random_bits(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(state_.epoch) + 1,
-                                static_cast<uint64_t>(state_.batch)));
-    nn::SanModel::Options options;
-    options.training = true;
-    const nn::BatchTensors batch = nn::to_tensors(loaded.batch, description.model, model_.dtype(), model_.device());
-    const at::Tensor outputs = model_.forward(batch, options);
-    const at::Tensor loss = nn::task_loss(description.task, outputs, batch.labels);
+    const uint64_t seed = random_bits(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(state_.epoch) + 1,
+                                      static_cast<uint64_t>(state_.batch));
+    const at::Tensor outputs = engine_.training(loaded.batch, seed);
+    const at::Tensor loss = nn::task_loss(description.task, outputs, labels_of(loaded.batch));
     const double value = loss.item<double>();
     if (!std::isfinite(value)) {
       std::string ids;
@@ -482,6 +487,7 @@ class Run {
     options.decoupled = config_.optimiser == OptimiserKind::kAdamW;
     adam_step(model_.flat_parameters().data_ptr<float>(), gradients, first_.data(), second_.data(), count,
               ++state_.step, options);
+    engine_.weights_changed();
     return options.lr;
   }
 
@@ -512,14 +518,14 @@ class Run {
     double selection_loss = record.train_loss;
     Metrics selection = record.train_metrics;
     if (!job_.splits.valid.empty()) {
-      const Evaluation valid = evaluate_with(model_, description, data_, job_.splits.valid, config_.batch_size);
+      const Evaluation valid = evaluate_with(engine_, description, data_, job_.splits.valid, config_.batch_size);
       record.valid_loss = selection_loss = valid.loss;
       record.valid_metrics = selection = valid.metrics;
     } else {
       record.valid_loss = std::nan("");
     }
     if (config_.eval_test_every > 0 && (state_.epoch + 1) % config_.eval_test_every == 0 && !job_.splits.test.empty()) {
-      record.test_metrics = evaluate_with(model_, description, data_, job_.splits.test, config_.batch_size).metrics;
+      record.test_metrics = evaluate_with(engine_, description, data_, job_.splits.test, config_.batch_size).metrics;
     }
     record.seconds = total_seconds();
 
@@ -699,6 +705,7 @@ class Run {
   const Dataset& data_;
   FolderLock lock_;
   nn::SanModel model_;
+  nn::Engine engine_;
   std::vector<float> first_, second_;
   RunState state_;
   std::optional<EventWriter> events_;
@@ -710,7 +717,8 @@ class Run {
 
 Evaluation evaluate(const StoredModel& model, const Dataset& data, const std::vector<int64_t>& graphs, int batch_size) {
   nn::SanModel network(model);
-  return evaluate_with(network, model.description, data, graphs, batch_size);
+  nn::Engine engine(network, /*fused=*/true);
+  return evaluate_with(engine, model.description, data, graphs, batch_size);
 }
 
 TrainResult train(const TrainJob& job, const Dataset& data) {

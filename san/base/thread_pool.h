@@ -1,0 +1,54 @@
+// Threads that stay, for work that comes in many short pieces: a training step has hundreds.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace san {
+
+// A pool for one caller at a time. run() may not be called from inside a task.
+class ThreadPool {
+ public:
+  // 0 = all the cores this process may use. The calling thread is one of them.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // body(task, thread) for every task in [0, tasks), thread in [0, threads()). Tasks are handed out in order, one at a
+  // time; which thread gets which differs from run to run, so results may not depend on it. Bodies must not throw.
+  template <typename Body>
+  void run(int64_t tasks, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    if (tasks <= 0) return;
+    if (tasks == 1 || workers_.empty()) {
+      for (int64_t i = 0; i < tasks; ++i) body(i, 0);
+      return;
+    }
+    start(tasks, const_cast<void*>(static_cast<const void*>(&body)),
+          [](void* context, int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); });
+  }
+
+ private:
+  using Call = void (*)(void* context, int64_t task, int thread);
+  void start(int64_t tasks, void* context, Call call);
+  void work(int thread);
+  void serve(int thread);
+
+  std::vector<std::thread> workers_;
+  std::atomic<uint32_t> round_{0};   // grows with each run; workers wait for it to change
+  std::atomic<int32_t> running_{0};  // workers still in the current round
+  std::atomic<int64_t> next_{0};
+  std::atomic<bool> ending_{false};
+  int64_t tasks_ = 0;
+  void* context_ = nullptr;
+  Call call_ = nullptr;
+};
+
+}  // namespace san

@@ -1,0 +1,1675 @@
+#include "san/model/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "san/kernels/kernels.h"
+#include "san/model/network_plan.h"
+
+namespace san {
+namespace {
+
+constexpr double kNormEps = 1e-5;
+constexpr double kBatchNormMomentum = 0.1;
+constexpr float kAttentionEps = 1e-6F;
+constexpr int64_t kRows = 64;            // rows of a matrix that one task works on
+constexpr int64_t kBlocksTogether = 32;  // LPE blocks between two barriers of the backward pass
+constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
+constexpr int64_t kGradientRows = 12;    // rows of a weight matrix's gradient that one task computes
+constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Memory by the piece, given back all at once and kept for the next time. Each piece ends in zeros that kernels may read.
+class Arena {
+ public:
+  float* take(int64_t count) {
+    const int64_t size = (count + kPad + 15) / 16 * 16;
+    while (current_ < blocks_.size() && blocks_[current_].used + size > blocks_[current_].size) ++current_;
+    if (current_ == blocks_.size()) {
+      const int64_t wanted = std::max(size, int64_t{1} << 18);
+      blocks_.push_back({std::unique_ptr<float, Free>(static_cast<float*>(
+                             ::operator new (static_cast<size_t>(wanted) * sizeof(float), std::align_val_t{64}))),
+                         wanted, 0});
+    }
+    Block& block = blocks_[current_];
+    float* out = block.data.get() + block.used;
+    block.used += size;
+    std::fill(out + count, out + size, 0.0F);
+    return out;
+  }
+  float* zeros(int64_t count) {
+    float* out = take(count);
+    std::fill(out, out + count, 0.0F);
+    return out;
+  }
+  void reset() {
+    // What came in pieces comes in one piece next time.
+    if (blocks_.size() > 1) {
+      int64_t total = 0;
+      for (const Block& block : blocks_) total += block.size;
+      blocks_.clear();
+      blocks_.push_back({std::unique_ptr<float, Free>(static_cast<float*>(
+                             ::operator new (static_cast<size_t>(total) * sizeof(float), std::align_val_t{64}))),
+                         total, 0});
+    }
+    for (Block& block : blocks_) block.used = 0;
+    current_ = 0;
+  }
+  int64_t bytes() const {
+    int64_t total = 0;
+    for (const Block& block : blocks_) total += block.size * static_cast<int64_t>(sizeof(float));
+    return total;
+  }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { ::operator delete (p, std::align_val_t{64}); }
+  };
+  struct Block {
+    std::unique_ptr<float, Free> data;
+    int64_t size, used;
+  };
+  std::vector<Block> blocks_;
+  size_t current_ = 0;
+};
+
+// A linear map ready for products: forward [in][out], backward [out][in].
+struct Map {
+  int in = 0, out = 0;
+  float *forward = nullptr, *backward = nullptr, *bias = nullptr;
+  int weight_tensor = -1, bias_tensor = -1;
+};
+
+struct BatchNorm {
+  int width = 0;
+  int weight = -1, bias = -1, mean = -1, variance = -1;  // tensors
+};
+
+struct LayerWeights {
+  int in = 0, out = 0, sections = 0;
+  bool residual = false;
+  float *projections = nullptr, *projections_back = nullptr, *projections_bias = nullptr;  // q1 k1 [q2 k2] v stacked
+  int section_tensor[5] = {}, section_bias[5] = {};
+  // Edge vectors of kind 0 (real) and 1 (added), scaled by 1 / sqrt(head width).
+  struct Edge {
+    float *table = nullptr, *table_back = nullptr;  // [embedding][out], [out][embedding]
+    float *code = nullptr, *code_back = nullptr;    // [k][out], [out][k]; edge LPE
+    float* bias = nullptr;                          // [out]
+    int weight_tensor = -1, bias_tensor = -1;
+  } edge[2];
+  Map o, ffn1, ffn2;  // o reads features in the order of attention
+  int layer_norm[2] = {-1, -1}, layer_norm_bias[2] = {-1, -1};
+  BatchNorm batch_norm[2];
+};
+
+// What a training step keeps of a BatchNorm.
+struct NormState {
+  float *mean = nullptr, *rstd = nullptr;
+  const float* input = nullptr;
+};
+
+struct LayerState {
+  float *h = nullptr, *projections = nullptr, *attention = nullptr, *means[2] = {nullptr, nullptr};
+  float* share[2] = {nullptr, nullptr};
+  float* sum[2] = {nullptr, nullptr};                                       // before LayerNorm / BatchNorm
+  float *ln_hat[2] = {nullptr, nullptr}, *ln_rstd[2] = {nullptr, nullptr};  // LayerNorm
+  float* bn_in[2] = {nullptr, nullptr};
+  NormState norm[2];
+  float *x1 = nullptr, *hidden = nullptr;
+  float* table[2] = {nullptr, nullptr};  // edge vectors per type; [0]: real types, [1]: the added one
+};
+
+}  // namespace
+
+struct Network::Workspace::Impl {
+  Arena arena;  // of the whole computation
+  std::vector<Arena> thread_arenas;
+  std::optional<NetworkPlan> plan;
+  const Batch* batch = nullptr;
+  bool training = false, trained = false;
+  uint64_t seed = 0;
+
+  int64_t nodes = 0, rows = 0;  // rows of the output
+  // Embeddings.
+  float *node_embedding = nullptr, *edge_embedding = nullptr;  // [N][..], [types + 1][..] after the extra MLP
+  struct Mlp {
+    float *input = nullptr, *active = nullptr;  // before the norm; after ReLU
+    NormState norm;
+  } node_mlp, edge_mlp;
+  std::vector<float> edge_weights;  // how many pairs each type stands for
+  // LPE.
+  LpeShape shape;
+  std::vector<LpeLayer> lpe_layers;
+  std::vector<std::vector<uint32_t>> hidden_bits;
+  struct LpeArrays {
+    float *x, *hat1, *rstd1, *hat2, *rstd2;
+  };
+  std::vector<LpeArrays> lpe_saved;
+  std::vector<int32_t> lpe_counts;  // [blocks * 16]
+  float* codes = nullptr;           // [sequences][k]
+  std::vector<LayerState> layers;
+  float *final_h = nullptr, *head_in = nullptr, *head_hidden[2] = {nullptr, nullptr};
+  std::vector<int32_t> max_row;  // readout = max: which node
+  // Backward: gradients of the layer under way.
+  std::vector<std::vector<uint32_t>> masks;  // per thread
+};
+
+Network::Workspace::Workspace() : impl_(std::make_unique<Impl>()) {}
+Network::Workspace::~Workspace() = default;
+int64_t Network::Workspace::bytes() const {
+  int64_t total = impl_->arena.bytes();
+  for (const Arena& arena : impl_->thread_arenas) total += arena.bytes();
+  return total;
+}
+
+struct Network::Impl {
+  using Work = Workspace::Impl;
+
+  ModelConfig c;
+  std::vector<TensorSpec> specs;
+  std::vector<float*> tensors;
+  std::map<std::string, int> index;
+
+  std::vector<float> packed;
+  std::vector<LayerWeights> layers;
+  Map head[3], node_mlp, edge_mlp;
+  BatchNorm node_mlp_norm, edge_mlp_norm;
+  struct LpePacked {
+    float *ff1, *ff1_bias, *ff2;
+    int first_tensor;  // attention.in.weight; the others follow in the order of tensor_specs
+  };
+  std::vector<LpePacked> lpe;
+  int ff_padded = 0;
+
+  Impl(const ModelConfig& config, std::vector<float*> pointers)
+      : c(config), specs(tensor_specs(config)), tensors(std::move(pointers)) {
+    SAN_CHECK(tensors.size() == specs.size(), "{} tensors for a model that has {}", tensors.size(), specs.size());
+    for (size_t i = 0; i < specs.size(); ++i) index[specs[i].name] = static_cast<int>(i);
+    build();
+  }
+
+  int id(const std::string& name) const {
+    const auto found = index.find(name);
+    return found == index.end() ? -1 : found->second;
+  }
+  const float* value(int tensor) const { return tensors[static_cast<size_t>(tensor)]; }
+
+  // --- weights -------------------------------------------------------------------------------------------------------
+
+  // Offsets first, memory second: `layout` is called twice, the first time only to count.
+  struct Packer {
+    float* base = nullptr;
+    int64_t used = 0;
+    float* take(int64_t count) {
+      float* out = base == nullptr ? nullptr : base + used;
+      used += (count + kPad + 15) / 16 * 16;
+      return out;
+    }
+  };
+
+  void layout(Packer& p) {
+    const auto map = [&](Map& m, const std::string& name, int in, int out) {
+      m.in = in;
+      m.out = out;
+      m.forward = p.take(int64_t{in} * out);
+      m.backward = p.take(int64_t{in} * out);
+      m.bias = p.take(out);
+      m.weight_tensor = id(name + ".weight");
+      m.bias_tensor = id(name + ".bias");
+    };
+    const auto norm = [&](BatchNorm& n, const std::string& name, int width) {
+      n = {width, id(name + ".weight"), id(name + ".bias"), id(name + ".running_mean"), id(name + ".running_var")};
+    };
+    layers.resize(static_cast<size_t>(c.layers));
+    for (int i = 0; i < c.layers; ++i) {
+      LayerWeights& l = layers[static_cast<size_t>(i)];
+      const std::string name = fmt::format("layers.{}.", i);
+      l.in = c.hidden_dim;
+      l.out = i + 1 == c.layers ? c.final_dim() : c.hidden_dim;
+      l.sections = c.full() ? 5 : 3;
+      l.residual = c.residual && l.in == l.out;
+      l.projections = p.take(int64_t{l.in} * l.out * l.sections);
+      l.projections_back = p.take(int64_t{l.in} * l.out * l.sections);
+      l.projections_bias = p.take(int64_t{l.out} * l.sections);
+      static constexpr const char* kFull[] = {"q1", "k1", "q2", "k2", "v"};
+      static constexpr const char* kSparse[] = {"q1", "k1", "v"};
+      for (int s = 0; s < l.sections; ++s) {
+        const char* section = c.full() ? kFull[s] : kSparse[s];
+        l.section_tensor[s] = id(name + section + ".weight");
+        l.section_bias[s] = id(name + section + ".bias");
+      }
+      for (int kind = 0; kind < (c.full() ? 2 : 1); ++kind) {
+        LayerWeights::Edge& e = l.edge[kind];
+        const int width = c.edge_embedding_dim(), k = l.in - width;
+        e.table = p.take(int64_t{width} * l.out);
+        e.table_back = p.take(int64_t{width} * l.out);
+        e.bias = p.take(l.out);
+        if (k > 0) {
+          e.code = p.take(int64_t{k} * l.out);
+          e.code_back = p.take(int64_t{k} * l.out);
+        }
+        e.weight_tensor = id(fmt::format("{}e{}.weight", name, kind + 1));
+        e.bias_tensor = id(fmt::format("{}e{}.bias", name, kind + 1));
+      }
+      map(l.o, name + "o", l.out, l.out);
+      map(l.ffn1, name + "ffn1", l.out, 2 * l.out);
+      map(l.ffn2, name + "ffn2", 2 * l.out, l.out);
+      for (int n = 0; n < 2; ++n) {
+        l.layer_norm[n] = id(fmt::format("{}layer_norm{}.weight", name, n + 1));
+        l.layer_norm_bias[n] = id(fmt::format("{}layer_norm{}.bias", name, n + 1));
+        norm(l.batch_norm[n], fmt::format("{}batch_norm{}", name, n + 1), l.out);
+      }
+    }
+    const int d = c.final_dim();
+    map(head[0], "head.0", d, d / 2);
+    map(head[1], "head.1", d / 2, d / 4);
+    map(head[2], "head.2", d / 4, c.outputs);
+    if (c.extra_mlp) {
+      map(node_mlp, "node_mlp.linear", c.node_embedding_dim(), c.node_embedding_dim());
+      map(edge_mlp, "edge_mlp.linear", c.edge_embedding_dim(), c.edge_embedding_dim());
+      norm(node_mlp_norm, "node_mlp.norm", c.node_embedding_dim());
+      norm(edge_mlp_norm, "edge_mlp.norm", c.edge_embedding_dim());
+    }
+    if (c.lpe.kind != LpeKind::kNone) {
+      ff_padded = (c.lpe.ff_dim + 7) / 8 * 8;
+      lpe.resize(static_cast<size_t>(c.lpe.layers));
+      for (int i = 0; i < c.lpe.layers; ++i) {
+        LpePacked& l = lpe[static_cast<size_t>(i)];
+        l.ff1 = p.take(int64_t{ff_padded} * c.lpe.dim);
+        l.ff2 = p.take(int64_t{ff_padded} * c.lpe.dim);
+        l.ff1_bias = p.take(ff_padded);
+        l.first_tensor = id(fmt::format("lpe.layers.{}.attention.in.weight", i));
+      }
+    }
+  }
+
+  void build() {
+    Packer counting;
+    layout(counting);
+    packed.assign(static_cast<size_t>(counting.used), 0.0F);
+    Packer real{packed.data(), 0};
+    layout(real);
+    pack();
+  }
+
+  // Where feature `row` = h * width + c of a head-major layer stands in attention's order.
+  int attention_order(int row, int width) const { return row % width * c.heads + row / width; }
+
+  void pack() {
+    const auto map = [&](const Map& m) {
+      const float* w = value(m.weight_tensor);
+      for (int o = 0; o < m.out; ++o) {
+        for (int i = 0; i < m.in; ++i) {
+          m.forward[int64_t{i} * m.out + o] = m.backward[int64_t{o} * m.in + i] = w[int64_t{o} * m.in + i];
+        }
+        m.bias[o] = value(m.bias_tensor)[o];
+      }
+    };
+    for (const LayerWeights& l : layers) {
+      const int width = l.out / c.heads, total = l.out * l.sections;
+      for (int s = 0; s < l.sections; ++s) {
+        const float* w = value(l.section_tensor[s]);
+        for (int row = 0; row < l.out; ++row) {
+          const int at = s * l.out + attention_order(row, width);
+          for (int i = 0; i < l.in; ++i) {
+            l.projections[int64_t{i} * total + at] = l.projections_back[int64_t{at} * l.in + i] =
+                w[int64_t{row} * l.in + i];
+          }
+          l.projections_bias[at] = l.section_bias[s] >= 0 ? value(l.section_bias[s])[row] : 0.0F;
+        }
+      }
+      const int embedding = c.edge_embedding_dim(), k = l.in - embedding;
+      const float scale = 1.0F / std::sqrt(static_cast<float>(width));
+      for (int kind = 0; kind < (c.full() ? 2 : 1); ++kind) {
+        const LayerWeights::Edge& e = l.edge[kind];
+        const float* w = value(e.weight_tensor);
+        for (int row = 0; row < l.out; ++row) {
+          const int at = attention_order(row, width);
+          for (int i = 0; i < embedding; ++i) {
+            e.table[int64_t{i} * l.out + at] = e.table_back[int64_t{at} * embedding + i] =
+                w[int64_t{row} * l.in + i] * scale;
+          }
+          for (int i = 0; i < k; ++i) {
+            e.code[int64_t{i} * l.out + at] = e.code_back[int64_t{at} * k + i] =
+                w[int64_t{row} * l.in + embedding + i] * scale;
+          }
+          e.bias[at] = e.bias_tensor >= 0 ? value(e.bias_tensor)[row] * scale : 0.0F;
+        }
+      }
+      // o reads attention's order.
+      const float* w = value(l.o.weight_tensor);
+      for (int o = 0; o < l.out; ++o) {
+        for (int row = 0; row < l.out; ++row) {
+          const int at = attention_order(row, width);
+          l.o.forward[int64_t{at} * l.out + o] = l.o.backward[int64_t{o} * l.out + at] = w[int64_t{o} * l.out + row];
+        }
+        l.o.bias[o] = value(l.o.bias_tensor)[o];
+      }
+      map(l.ffn1);
+      map(l.ffn2);
+    }
+    for (const Map& m : head) map(m);
+    if (c.extra_mlp) {
+      map(node_mlp);
+      map(edge_mlp);
+    }
+    for (const LpePacked& l : lpe) {
+      const int k = c.lpe.dim, f = c.lpe.ff_dim;
+      const float *w1 = value(l.first_tensor + 6), *b1 = value(l.first_tensor + 7), *w2 = value(l.first_tensor + 8);
+      std::copy_n(w1, int64_t{f} * k, l.ff1);
+      std::copy_n(b1, f, l.ff1_bias);
+      for (int h = 0; h < f; ++h) {
+        for (int i = 0; i < k; ++i) l.ff2[int64_t{h} * k + i] = w2[int64_t{i} * f + h];
+      }
+    }
+  }
+
+  // --- pieces --------------------------------------------------------------------------------------------------------
+
+  // y = x W^T (no bias), rows in parallel.
+  static void product(ThreadPool& pool, const float* x, int64_t rows, int in, const float* w, int out, float* y,
+                      bool accumulate = false) {
+    const Kernels& k = kernels();
+    pool.run(ceil_div(rows, kRows), [&](int64_t task, int) {
+      const int64_t first = task * kRows, count = std::min(kRows, rows - first);
+      k.gemm({count, out, in, w, out, x + first * in, in, 1, y + first * out, out, accumulate});
+    });
+  }
+
+  // dw[out][in] (+)= dy^T x; sums of dy's columns in db. Jobs are collected and run side by side.
+  struct GradientJob {
+    const float* dy;
+    int64_t dy_ld;
+    int out;
+    const float* x;
+    int64_t x_ld;
+    int in;
+    int64_t rows;
+    float *dw, *db;
+  };
+  static void run_gradients(ThreadPool& pool, const std::vector<GradientJob>& jobs) {
+    const Kernels& k = kernels();
+    struct Piece {
+      const GradientJob* job;
+      int64_t first, count;
+    };
+    std::vector<Piece> pieces;
+    for (const GradientJob& job : jobs) {
+      for (int64_t first = 0; first < job.out; first += kGradientRows) {
+        pieces.push_back({&job, first, std::min(kGradientRows, job.out - first)});
+      }
+    }
+    pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t task, int) {
+      const auto [job, first, count] = pieces[static_cast<size_t>(task)];
+      k.gemm({count, job->in, job->rows, job->x, job->x_ld, job->dy + first, 1, job->dy_ld, job->dw + first * job->in,
+              job->in, true});
+      if (job->db == nullptr) return;
+      for (int64_t r = 0; r < job->rows; ++r) {
+        for (int64_t o = 0; o < count; ++o) job->db[first + o] += job->dy[r * job->dy_ld + first + o];
+      }
+    });
+  }
+
+  // Mean and 1 / deviation of the rows' columns from the moments of their blocks; moves the running statistics.
+  // `weights`: how often each row counts (edge types), or null.
+  void batch_statistics(const BatchNorm& n, const float* block_mean, const float* block_m2, int64_t rows,
+                        NormState& state) {
+    const int64_t blocks = ceil_div(rows, kRows);
+    for (int i = 0; i < n.width; ++i) {
+      double mean = 0, m2 = 0, seen = 0;
+      for (int64_t b = 0; b < blocks; ++b) {
+        const auto count = static_cast<double>(std::min(kRows, rows - b * kRows));
+        const double other = block_mean[b * n.width + i], delta = other - mean;
+        mean += delta * count / (seen + count);
+        m2 += block_m2[b * n.width + i] + delta * delta * seen * count / (seen + count);
+        seen += count;
+      }
+      set_statistics(n, i, mean, m2, seen, state);
+    }
+  }
+  void set_statistics(const BatchNorm& n, int i, double mean, double m2, double count, NormState& state) {
+    const double variance = m2 / count;
+    state.mean[i] = static_cast<float>(mean);
+    state.rstd[i] = static_cast<float>(1.0 / std::sqrt(variance + kNormEps));
+    float &running_mean = tensors[static_cast<size_t>(n.mean)][i],
+          &running = tensors[static_cast<size_t>(n.variance)][i];
+    running_mean = static_cast<float>(running_mean * (1 - kBatchNormMomentum) + mean * kBatchNormMomentum);
+    if (count > 1) {
+      running = static_cast<float>(running * (1 - kBatchNormMomentum) + m2 / (count - 1) * kBatchNormMomentum);
+    }
+  }
+  void running_statistics(const BatchNorm& n, NormState& state) const {
+    for (int i = 0; i < n.width; ++i) {
+      state.mean[i] = value(n.mean)[i];
+      state.rstd[i] = static_cast<float>(1.0 / std::sqrt(static_cast<double>(value(n.variance)[i]) + kNormEps));
+    }
+  }
+  // scale, shift of y = x * scale + shift.
+  void norm_affine(const BatchNorm& n, const NormState& state, float* scale, float* shift) const {
+    for (int i = 0; i < n.width; ++i) {
+      scale[i] = value(n.weight)[i] * state.rstd[i];
+      shift[i] = value(n.bias)[i] - state.mean[i] * scale[i];
+    }
+  }
+
+  // LayerNorm of rows; hat and rstd may be null.
+  void layer_norm_rows(float* x, int64_t rows, int width, int weight, int bias, float* hat, float* rstd) const {
+    const float *w = value(weight), *b = value(bias);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = x + r * width;
+      double mean = 0, variance = 0;
+      for (int i = 0; i < width; ++i) mean += row[i];
+      mean /= width;
+      for (int i = 0; i < width; ++i) variance += (row[i] - mean) * (row[i] - mean);
+      const auto inverse = static_cast<float>(1.0 / std::sqrt(variance / width + kNormEps));
+      if (rstd != nullptr) rstd[r] = inverse;
+      for (int i = 0; i < width; ++i) {
+        const float h = (row[i] - static_cast<float>(mean)) * inverse;
+        if (hat != nullptr) hat[r * width + i] = h;
+        row[i] = h * w[i] + b[i];
+      }
+    }
+  }
+  void layer_norm_rows_back(float* d, int64_t rows, int width, int weight, const float* hat, const float* rstd) const {
+    const float* w = value(weight);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = d + r * width;
+      double mean = 0, mean_hat = 0;
+      for (int i = 0; i < width; ++i) {
+        mean += row[i] * w[i];
+        mean_hat += row[i] * w[i] * hat[r * width + i];
+      }
+      mean /= width;
+      mean_hat /= width;
+      for (int i = 0; i < width; ++i) {
+        row[i] =
+            rstd[r] * (row[i] * w[i] - static_cast<float>(mean) - hat[r * width + i] * static_cast<float>(mean_hat));
+      }
+    }
+  }
+
+  // --- embeddings ----------------------------------------------------------------------------------------------------
+
+  // Sum of table rows and the linear map of the values, for one row of features.
+  void embed_row(const std::string& name, const Features& f, int64_t row, size_t tables, int width, float* out) const {
+    std::fill(out, out + width, 0.0F);
+    for (size_t t = 0; t < tables; ++t) {
+      const float* table = value(id(fmt::format("{}.table.{}", name, t)));
+      const int32_t category = f.categories[static_cast<size_t>(row) * tables + t];
+      for (int i = 0; i < width; ++i) out[i] += table[int64_t{category} * width + i];
+    }
+    if (f.value_columns > 0) {
+      const float *w = value(id(name + ".linear.weight")), *b = value(id(name + ".linear.bias"));
+      const float* x = f.values.data() + row * f.value_columns;
+      for (int i = 0; i < width; ++i) {
+        float sum = b[i];
+        for (int v = 0; v < f.value_columns; ++v) sum += w[int64_t{i} * f.value_columns + v] * x[v];
+        out[i] += sum;
+      }
+    }
+  }
+  void embed_row_back(const std::string& name, const Features& f, int64_t row, size_t tables, int width, const float* d,
+                      const std::vector<float*>& g) const {
+    for (size_t t = 0; t < tables; ++t) {
+      float* table = g[static_cast<size_t>(id(fmt::format("{}.table.{}", name, t)))];
+      const int32_t category = f.categories[static_cast<size_t>(row) * tables + t];
+      for (int i = 0; i < width; ++i) table[int64_t{category} * width + i] += d[i];
+    }
+    if (f.value_columns > 0) {
+      float *w = g[static_cast<size_t>(id(name + ".linear.weight"))],
+            *b = g[static_cast<size_t>(id(name + ".linear.bias"))];
+      const float* x = f.values.data() + row * f.value_columns;
+      for (int i = 0; i < width; ++i) {
+        b[i] += d[i];
+        for (int v = 0; v < f.value_columns; ++v) w[int64_t{i} * f.value_columns + v] += d[i] * x[v];
+      }
+    }
+  }
+
+  // BatchNorm -> ReLU -> Linear in place on x [rows][width]; rows count `weights` times (null: once).
+  void extra_mlp(Work& w, ThreadPool& pool, float* x, int64_t rows, const BatchNorm& norm, const Map& map,
+                 const std::vector<float>* weights, Work::Mlp& state) {
+    const int width = norm.width;
+    state.norm.mean = w.arena.take(width);
+    state.norm.rstd = w.arena.take(width);
+    state.input = w.arena.take(rows * width);
+    state.active = w.arena.take(rows * width);
+    std::copy_n(x, rows * width, state.input);
+    if (w.training) {
+      for (int i = 0; i < width; ++i) {
+        double mean = 0, m2 = 0, count = 0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const double n = weights == nullptr ? 1.0 : (*weights)[static_cast<size_t>(r)];
+          mean += n * x[r * width + i];
+          count += n;
+        }
+        mean /= count;
+        for (int64_t r = 0; r < rows; ++r) {
+          const double n = weights == nullptr ? 1.0 : (*weights)[static_cast<size_t>(r)];
+          m2 += n * (x[r * width + i] - mean) * (x[r * width + i] - mean);
+        }
+        set_statistics(norm, i, mean, m2, count, state.norm);
+      }
+    } else {
+      running_statistics(norm, state.norm);
+    }
+    std::vector<float> scale(static_cast<size_t>(width)), shift(static_cast<size_t>(width));
+    norm_affine(norm, state.norm, scale.data(), shift.data());
+    kernels().affine(x, rows, width, scale.data(), shift.data(), state.active);
+    for (int64_t i = 0; i < rows * width; ++i) state.active[i] = std::max(state.active[i], 0.0F);
+    product(pool, state.active, rows, width, map.forward, width, x);
+    kernels().bias_residual(x, rows, width, map.bias, nullptr);
+  }
+  // d [rows][width]: gradient of the result -> of the input. For weighted rows, d is the sum over all that a row stands for.
+  void extra_mlp_back(Work& w, ThreadPool& pool, float* d, int64_t rows, const BatchNorm& norm, const Map& map,
+                      const std::vector<float>* weights, const Work::Mlp& state, const std::vector<float*>& g) {
+    const int width = norm.width;
+    run_gradients(pool, {{d, width, width, state.active, width, width, rows, g[static_cast<size_t>(map.weight_tensor)],
+                          g[static_cast<size_t>(map.bias_tensor)]}});
+    float* active = w.arena.take(rows * width);
+    product(pool, d, rows, width, map.backward, width, active);
+    double total = 0;
+    for (int64_t r = 0; r < rows; ++r) total += weights == nullptr ? 1.0 : (*weights)[static_cast<size_t>(r)];
+    for (int i = 0; i < width; ++i) {
+      const double mean = state.norm.mean[i], rstd = state.norm.rstd[i], weight = value(norm.weight)[i];
+      double s1 = 0, s2 = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        if (state.active[r * width + i] <= 0) active[r * width + i] = 0;
+        s1 += active[r * width + i];
+        s2 += active[r * width + i] * (state.input[r * width + i] - mean) * rstd;
+      }
+      g[static_cast<size_t>(norm.weight)][i] += static_cast<float>(s2);
+      g[static_cast<size_t>(norm.bias)][i] += static_cast<float>(s1);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double n = weights == nullptr ? 1.0 : (*weights)[static_cast<size_t>(r)];
+        const double hat = (state.input[r * width + i] - mean) * rstd;
+        d[r * width + i] = static_cast<float>(weight * rstd * (active[r * width + i] - n * (s1 + hat * s2) / total));
+      }
+    }
+  }
+
+  // Types of edges: the real ones, then the added one. Rows of edge_embedding_dim().
+  void embed_edges(Work& w, ThreadPool& pool) {
+    const NetworkPlan& plan = *w.plan;
+    const int width = c.edge_embedding_dim();
+    const int64_t rows = int64_t{plan.types} + (c.full() ? 1 : 0);
+    w.edge_embedding = w.arena.take(std::max<int64_t>(1, rows) * width);
+    w.edge_weights.clear();
+    for (int32_t t = 0; t < plan.types; ++t) {
+      embed_row("edge_embedding", w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)], c.edge_tables.size(),
+                width, w.edge_embedding + int64_t{t} * width);
+      w.edge_weights.push_back(static_cast<float>(plan.type_count[static_cast<size_t>(t)]));
+    }
+    if (c.full()) {
+      float* added = w.edge_embedding + int64_t{plan.types} * width;
+      std::fill(added, added + width, 0.0F);
+      if (c.added_edge == AddedEdge::kLearned) {
+        std::copy_n(value(id("edge_embedding.added")), width, added);
+      } else {
+        for (size_t t = 0; t < c.edge_tables.size(); ++t) {
+          const float* table = value(id(fmt::format("edge_embedding.table.{}", t)));
+          for (int i = 0; i < width; ++i) added[i] += table[i];
+        }
+      }
+      w.edge_weights.push_back(static_cast<float>(plan.added_pairs));
+    }
+    if (has_edge_mlp(w)) {
+      extra_mlp(w, pool, w.edge_embedding, edge_mlp_rows(w), edge_mlp_norm, edge_mlp, &w.edge_weights, w.edge_mlp);
+    }
+  }
+  // Without a single pair there is nothing to normalise; an added type that no pair has is left alone.
+  bool has_edge_mlp(const Work& w) const { return c.extra_mlp && w.batch->num_edges + w.plan->added_pairs > 0; }
+  static int64_t edge_mlp_rows(const Work& w) { return int64_t{w.plan->types} + (w.plan->added_pairs > 0 ? 1 : 0); }
+
+  void embed_edges_back(Work& w, ThreadPool& pool, float* d, const std::vector<float*>& g) {
+    const NetworkPlan& plan = *w.plan;
+    const int width = c.edge_embedding_dim();
+    if (has_edge_mlp(w)) {
+      extra_mlp_back(w, pool, d, edge_mlp_rows(w), edge_mlp_norm, edge_mlp, &w.edge_weights, w.edge_mlp, g);
+    }
+    for (int32_t t = 0; t < plan.types; ++t) {
+      embed_row_back("edge_embedding", w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
+                     c.edge_tables.size(), width, d + int64_t{t} * width, g);
+    }
+    if (c.full() && plan.added_pairs > 0) {
+      const float* added = d + int64_t{plan.types} * width;
+      if (c.added_edge == AddedEdge::kLearned) {
+        float* to = g[static_cast<size_t>(id("edge_embedding.added"))];
+        for (int i = 0; i < width; ++i) to[i] += added[i];
+      } else {
+        for (size_t t = 0; t < c.edge_tables.size(); ++t) {
+          float* to = g[static_cast<size_t>(id(fmt::format("edge_embedding.table.{}", t)))];
+          for (int i = 0; i < width; ++i) to[i] += added[i];
+        }
+      }
+    }
+  }
+
+  // --- LPE -----------------------------------------------------------------------------------------------------------
+
+  void prepare_lpe(Work& w) {
+    LpeShape& s = w.shape;
+    s.k = c.lpe.dim;
+    s.heads = c.lpe.heads;
+    s.m = w.batch->max_pairs;
+    s.ff = c.lpe.ff_dim;
+    s.ff_padded = ff_padded;
+    w.lpe_layers.clear();
+    w.hidden_bits.resize(static_cast<size_t>(c.lpe.layers));
+    for (int i = 0; i < c.lpe.layers; ++i) {
+      const LpePacked& p = lpe[static_cast<size_t>(i)];
+      const int t = p.first_tensor;
+      LpeLayer l{};
+      l.in_weight = value(t);
+      l.in_bias = value(t + 1);
+      l.out_weight = value(t + 2);
+      l.out_bias = value(t + 3);
+      l.norm1_weight = value(t + 4);
+      l.norm1_bias = value(t + 5);
+      l.ff1 = p.ff1;
+      l.ff1_bias = p.ff1_bias;
+      l.ff2 = p.ff2;
+      l.ff2_bias = value(t + 9);
+      l.norm2_weight = value(t + 10);
+      l.norm2_bias = value(t + 11);
+      const double rate = w.training ? c.lpe.dropout : 0;
+      l.attention = Dropout::make(rate, w.seed, lpe_site(i, 0));
+      l.output = Dropout::make(rate, w.seed, lpe_site(i, 1));
+      l.hidden = Dropout::make(rate, w.seed, lpe_site(i, 2));
+      l.feed_forward = Dropout::make(rate, w.seed, lpe_site(i, 3));
+      auto& bits = w.hidden_bits[static_cast<size_t>(i)];
+      bits.resize(static_cast<size_t>(ff_padded) / 2);
+      for (size_t h = 0; h < bits.size(); ++h) bits[h] = mask_column(l.hidden.key, static_cast<uint32_t>(h));
+      l.hidden_bits = bits.data();
+      w.lpe_layers.push_back(l);
+    }
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes);
+    w.lpe_counts.assign(static_cast<size_t>(blocks * kLanes), 0);
+    for (int64_t i = 0; i < w.plan->sequences; ++i) {
+      const int32_t graph = c.lpe.kind == LpeKind::kNode ? w.plan->graph_of[static_cast<size_t>(i)]
+                                                         : w.plan->sequence_graph[static_cast<size_t>(i)];
+      w.lpe_counts[static_cast<size_t>(i)] = w.batch->num_pairs[static_cast<size_t>(graph)];
+    }
+  }
+
+  int token_width() const { return c.lpe.kind == LpeKind::kNode ? 2 : 3; }
+
+  // Tokens of a block: [2 or 3][T].
+  void tokens_of(const Work& w, int64_t block, float* tokens) const {
+    const Batch& b = *w.batch;
+    const int m = w.shape.m;
+    const int64_t total = w.shape.tokens();
+    std::fill(tokens, tokens + token_width() * total, 0.0F);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t s = block * kLanes + lane;
+      if (s >= w.plan->sequences) break;
+      const bool node = c.lpe.kind == LpeKind::kNode;
+      const int64_t first = node ? s : w.plan->sequence_first[static_cast<size_t>(s)];
+      const int64_t graph = w.plan->graph_of[static_cast<size_t>(first)];
+      const float *values = b.eigenvalues.data() + graph * m, *va = b.eigenvectors.data() + first * m;
+      for (int i = 0; i < m; ++i) {
+        float* at = tokens + i * kLanes + lane;
+        if (node) {
+          at[0] = va[i];
+          at[total] = values[i];
+        } else {
+          const float* vb = b.eigenvectors.data() + int64_t{w.plan->sequence_second[static_cast<size_t>(s)]} * m;
+          at[0] = std::abs(va[i] - vb[i]);
+          at[total] = va[i] * vb[i];
+          at[2 * total] = values[i];
+        }
+      }
+    }
+  }
+
+  LpeBlock lpe_block(Work& w, int layer, int64_t block, float* scratch) const {
+    return {&w.shape, &w.lpe_layers[static_cast<size_t>(layer)], static_cast<uint32_t>(block * kLanes),
+            w.lpe_counts.data() + block * kLanes, scratch};
+  }
+  LpeSaved lpe_saved(const Work& w, int layer, int64_t block) const {
+    const int64_t tokens = w.shape.tokens(), size = tokens * w.shape.k;
+    const Work::LpeArrays& a = w.lpe_saved[static_cast<size_t>(layer)];
+    return {a.x + block * size, a.hat1 + block * size, a.rstd1 + block * tokens, a.hat2 + block * size,
+            a.rstd2 + block * tokens};
+  }
+
+  void lpe_forward(Work& w, ThreadPool& pool) {
+    prepare_lpe(w);
+    const LpeShape& s = w.shape;
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), tokens = s.tokens(), size = tokens * s.k;
+    w.codes = w.arena.take(std::max<int64_t>(1, w.plan->sequences) * s.k);
+    w.lpe_saved.clear();
+    if (w.training) {
+      for (int i = 0; i < c.lpe.layers; ++i) {
+        w.lpe_saved.push_back({w.arena.take(blocks * size), w.arena.take(blocks * size), w.arena.take(blocks * tokens),
+                               w.arena.take(blocks * size), w.arena.take(blocks * tokens)});
+      }
+    }
+    const float *weight = value(id("lpe.input.weight")), *bias = value(id("lpe.input.bias"));
+    const Kernels& k = kernels();
+    start_threads(w, pool);
+    pool.run(blocks, [&](int64_t block, int thread) {
+      Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+      arena.reset();
+      float *input = arena.take(3 * tokens), *x = arena.take(size), *scratch = arena.take(lpe_scratch(s));
+      tokens_of(w, block, input);
+      k.lpe_linear(weight, bias, input, x, token_width(), s.k, tokens);
+      for (int layer = 0; layer < c.lpe.layers; ++layer) {
+        LpeSaved saved{};
+        if (w.training) saved = lpe_saved(w, layer, block);
+        k.lpe_forward(lpe_block(w, layer, block, scratch), x, w.training ? &saved : nullptr);
+      }
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int64_t sequence = block * kLanes + lane;
+        if (sequence >= w.plan->sequences) break;
+        const int count = w.lpe_counts[static_cast<size_t>(sequence)];
+        for (int i = 0; i < s.k; ++i) {
+          float sum = 0;
+          for (int p = 0; p < count; ++p) sum += x[i * tokens + p * kLanes + lane];
+          w.codes[sequence * s.k + i] = sum;
+        }
+      }
+    });
+  }
+
+  static void start_threads(Work& w, ThreadPool& pool) {
+    if (w.thread_arenas.size() < static_cast<size_t>(pool.threads()))
+      w.thread_arenas.resize(static_cast<size_t>(pool.threads()));
+    if (w.masks.size() < static_cast<size_t>(pool.threads())) w.masks.resize(static_cast<size_t>(pool.threads()));
+  }
+
+  void lpe_backward(Work& w, ThreadPool& pool, const float* d_codes, const std::vector<float*>& g) {
+    const LpeShape& s = w.shape;
+    const int k = s.k, groups = static_cast<int>(ceil_div(ff_padded, kHiddenGroup));
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), tokens = s.tokens(), size = tokens * k;
+    const int64_t small = LpeSmallGradients::size(k), token = token_width();
+    const int64_t together = std::min(blocks, kBlocksTogether);
+    const Kernels& kn = kernels();
+    start_threads(w, pool);
+    float *d = w.arena.take(together * size), *d_ff = w.arena.take(together * size),
+          *x1 = w.arena.take(together * size);
+    float* d_x = w.arena.take(groups * together * size);
+    float* small_parts = w.arena.take(together * small);
+    float* input_parts = w.arena.take(together * k * (token + 1));
+    struct Sums {
+      float *ff1, *ff1_bias, *ff2, *small;
+    };
+    std::vector<Sums> sums;
+    for (int layer = 0; layer < c.lpe.layers; ++layer) {
+      sums.push_back({w.arena.zeros(int64_t{ff_padded} * k), w.arena.zeros(ff_padded),
+                      w.arena.zeros(int64_t{ff_padded} * k), w.arena.zeros(small)});
+    }
+    float *g_input = g[static_cast<size_t>(id("lpe.input.weight"))],
+          *g_input_bias = g[static_cast<size_t>(id("lpe.input.bias"))];
+
+    for (int64_t first = 0; first < blocks; first += together) {
+      const int64_t count = std::min(together, blocks - first);
+      for (int layer = c.lpe.layers - 1; layer >= 0; --layer) {
+        Sums& sum = sums[static_cast<size_t>(layer)];
+        pool.run(count, [&](int64_t b, int) {
+          float* gradient = d + b * size;
+          if (layer == c.lpe.layers - 1) {
+            std::fill(gradient, gradient + size, 0.0F);
+            for (int lane = 0; lane < kLanes; ++lane) {
+              const int64_t sequence = (first + b) * kLanes + lane;
+              if (sequence >= w.plan->sequences) break;
+              const int valid = w.lpe_counts[static_cast<size_t>(sequence)];
+              for (int i = 0; i < k; ++i) {
+                for (int p = 0; p < valid; ++p) gradient[i * tokens + p * kLanes + lane] = d_codes[sequence * k + i];
+              }
+            }
+          }
+          float* part = small_parts + b * small;
+          std::fill(part, part + small, 0.0F);
+          kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), gradient,
+                                d_ff + b * size, x1 + b * size, part});
+        });
+        pool.run(groups, [&](int64_t group, int thread) {
+          Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+          arena.reset();
+          const int begin = static_cast<int>(group) * kHiddenGroup;
+          kn.lpe_feed_forward_backward(
+              {&s, &w.lpe_layers[static_cast<size_t>(layer)], count, static_cast<uint32_t>(first * kLanes), begin,
+               std::min(ff_padded, begin + kHiddenGroup), x1, d_ff, d_x + group * together * size, sum.ff1,
+               sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s))});
+        });
+        pool.run(count, [&](int64_t b, int thread) {
+          Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+          arena.reset();
+          float* gradient = d + b * size;
+          for (int group = 0; group < groups; ++group) {
+            const float* part = d_x + (group * together + b) * size;
+            for (int64_t i = 0; i < size; ++i) gradient[i] += part[i];
+          }
+          kn.lpe_attention_backward({lpe_block(w, layer, first + b, arena.take(lpe_scratch(s))),
+                                     lpe_saved(w, layer, first + b), gradient, small_parts + b * small});
+          if (layer == 0) {
+            float* part = input_parts + b * k * (token + 1);
+            std::fill(part, part + k * (token + 1), 0.0F);
+            float* input = arena.take(3 * tokens);
+            tokens_of(w, first + b, input);
+            kn.lpe_linear_gradient(gradient, input, part, part + k * token, static_cast<int>(token), k, tokens);
+          }
+        });
+        for (int64_t b = 0; b < count; ++b) {
+          for (int64_t i = 0; i < small; ++i) sum.small[i] += small_parts[b * small + i];
+        }
+      }
+      for (int64_t b = 0; b < count; ++b) {
+        const float* part = input_parts + b * k * (token + 1);
+        for (int64_t i = 0; i < k * token; ++i) g_input[i] += part[i];
+        for (int i = 0; i < k; ++i) g_input_bias[i] += part[k * token + i];
+      }
+    }
+
+    for (int layer = 0; layer < c.lpe.layers; ++layer) {
+      const auto t = static_cast<size_t>(lpe[static_cast<size_t>(layer)].first_tensor);
+      const Sums& sum = sums[static_cast<size_t>(layer)];
+      const float* from = sum.small;
+      const auto add = [&](size_t tensor, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) g[tensor][i] += from[i];
+        from += n;
+      };
+      add(t, 3 * k * k);
+      add(t + 1, 3 * k);
+      add(t + 2, k * k);
+      add(t + 3, k);
+      add(t + 4, k);  // norm1
+      add(t + 5, k);
+      add(t + 10, k);  // norm2
+      add(t + 11, k);
+      add(t + 9, k);  // ff2.bias
+      const int f = c.lpe.ff_dim;
+      for (int64_t i = 0; i < int64_t{f} * k; ++i) g[t + 6][i] += sum.ff1[i];
+      for (int i = 0; i < f; ++i) g[t + 7][i] += sum.ff1_bias[i];
+      for (int h = 0; h < f; ++h) {
+        for (int i = 0; i < k; ++i) g[t + 8][int64_t{i} * f + h] += sum.ff2[int64_t{h} * k + i];
+      }
+    }
+  }
+
+  // --- attention -----------------------------------------------------------------------------------------------------
+
+  AttentionShape attention_shape(const LayerWeights& l) const {
+    AttentionShape s;
+    s.d = l.out;
+    s.heads = c.heads;
+    s.ld = int64_t{l.out} * l.sections;
+    s.q1 = 0;
+    s.k1 = l.out;
+    s.q2 = 2 * l.out;
+    s.k2 = 3 * l.out;
+    s.v = (l.sections - 1) * l.out;
+    s.separate = c.attention_norm == AttentionNorm::kSeparate;
+    s.real_weight = c.full() ? static_cast<float>(1 / (1 + c.gamma)) : 1.0F;
+    s.added_weight = static_cast<float>(c.gamma / (1 + c.gamma));
+    return s;
+  }
+  // Added pairs that weigh nothing are not looked at.
+  bool uses_added() const { return c.full() && c.gamma > 0; }
+  bool edge_lpe() const { return c.lpe.kind == LpeKind::kEdge; }
+
+  // Edge vectors per type of one layer.
+  void edge_tables(Work& w, ThreadPool& pool, const LayerWeights& l, LayerState& state) const {
+    const int width = c.edge_embedding_dim();
+    for (int kind = 0; kind < (c.full() ? 2 : 1); ++kind) {
+      const int64_t rows = kind == 0 ? w.plan->types : 1;
+      const float* e = w.edge_embedding + (kind == 0 ? 0 : int64_t{w.plan->types} * width);
+      state.table[kind] = w.arena.take(std::max<int64_t>(1, rows) * l.out);
+      product(pool, e, rows, width, l.edge[kind].table, l.out, state.table[kind]);
+      kernels().bias_residual(state.table[kind], rows, l.out, l.edge[kind].bias, nullptr);
+    }
+  }
+
+  // All pairs of a node of one kind whose edge vectors differ from pair to pair (edge LPE), a few at a time:
+  // use(PairList, codes, types).
+  template <typename Use>
+  void explicit_pairs(const Work& w, const LayerWeights& l, const LayerState& state, int kind, bool as_target,
+                      int32_t node, Arena& arena, Use&& use) const {
+    const NetworkPlan& plan = *w.plan;
+    const Adjacency& a = as_target ? plan.in : plan.out;
+    const int64_t begin = a.begin[static_cast<size_t>(node)], end = a.begin[static_cast<size_t>(node) + 1];
+    if (!edge_lpe()) {
+      if (kind == 0 && end > begin) {
+        use(PairList{end - begin, a.other.data() + begin, state.table[0], a.type.data() + begin}, nullptr,
+            a.type.data() + begin);
+      }
+      return;
+    }
+    const int k = c.lpe.dim;
+    std::vector<int32_t> other, type;
+    std::vector<int64_t> code;
+    float *rows = arena.take(kPairsTogether * l.out), *codes = arena.take(kPairsTogether * k);
+    const auto flush = [&] {
+      const auto count = static_cast<int64_t>(other.size());
+      if (count == 0) return;
+      for (int64_t p = 0; p < count; ++p) {
+        std::copy_n(w.codes + code[static_cast<size_t>(p)] / 2 * k, k, codes + p * k);
+        std::copy_n(state.table[kind] + int64_t{type[static_cast<size_t>(p)]} * l.out, l.out, rows + p * l.out);
+      }
+      kernels().gemm({count, l.out, k, l.edge[kind].code, l.out, codes, k, 1, rows, l.out, true});
+      use(PairList{count, other.data(), rows, nullptr}, code.data(), type.data());
+      other.clear();
+      type.clear();
+      code.clear();
+    };
+    const auto add = [&](int32_t j, int32_t t, int64_t at) {
+      other.push_back(j);
+      type.push_back(t);
+      code.push_back(at);
+      if (static_cast<int64_t>(other.size()) == kPairsTogether) flush();
+    };
+    if (kind == 0) {
+      for (int64_t p = begin; p < end; ++p) {
+        add(a.other[static_cast<size_t>(p)], a.type[static_cast<size_t>(p)], a.code[static_cast<size_t>(p)]);
+      }
+    } else {
+      const int32_t graph = plan.graph_of[static_cast<size_t>(node)];
+      const int32_t first = w.batch->node_offsets[static_cast<size_t>(graph)];
+      const int32_t last = w.batch->node_offsets[static_cast<size_t>(graph) + 1];
+      std::vector<bool> real(static_cast<size_t>(last - first));
+      for (int64_t p = begin; p < end; ++p) real[static_cast<size_t>(a.other[static_cast<size_t>(p)] - first)] = true;
+      real[static_cast<size_t>(node - first)] = true;
+      for (int32_t j = first; j < last; ++j) {
+        if (real[static_cast<size_t>(j - first)]) continue;
+        const int32_t target = as_target ? node : j, source = as_target ? j : node;
+        add(j, 0, 2 * plan.code_of(graph, *w.batch, source, target) + (target > source ? 1 : 0));
+      }
+    }
+    flush();
+  }
+
+  // Bit s of mask[j]: node begin + j and lane s's node are an added pair.
+  void tile_masks(const Work& w, const Tile& t, bool as_target, std::vector<uint32_t>& mask) const {
+    const Adjacency& a = as_target ? w.plan->in : w.plan->out;
+    mask.assign(static_cast<size_t>(t.end - t.begin), (1U << t.lanes) - 1);
+    for (int32_t lane = 0; lane < t.lanes; ++lane) {
+      const uint32_t bit = ~(1U << lane);
+      const auto node = static_cast<size_t>(t.first + lane);
+      mask[static_cast<size_t>(t.first + lane - t.begin)] &= bit;
+      for (int64_t p = a.begin[node]; p < a.begin[node + 1]; ++p) {
+        mask[static_cast<size_t>(a.other[static_cast<size_t>(p)] - t.begin)] &= bit;
+      }
+    }
+  }
+
+  void attention_forward(Work& w, ThreadPool& pool, const LayerWeights& l, LayerState& state, const float* scaled_q) {
+    const AttentionShape s = attention_shape(l);
+    const NetworkPlan& plan = *w.plan;
+    const Kernels& k = kernels();
+    const int d = l.out, heads = c.heads;
+    pool.run(static_cast<int64_t>(plan.chunk_begin.size()) - 1, [&](int64_t chunk, int thread) {
+      Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+      for (int64_t i = plan.chunk_begin[static_cast<size_t>(chunk)];
+           i < plan.chunk_begin[static_cast<size_t>(chunk) + 1]; ++i) {
+        const Tile& t = plan.tiles[static_cast<size_t>(i)];
+        arena.reset();
+        float* num[2] = {arena.zeros(int64_t{kLanes} * d), nullptr};
+        float* z[2] = {arena.zeros(int64_t{kLanes} * heads), nullptr};
+        num[1] = s.separate ? arena.zeros(int64_t{kLanes} * d) : num[0];
+        z[1] = s.separate ? arena.zeros(int64_t{kLanes} * heads) : z[0];
+        for (int32_t lane = 0; lane < t.lanes; ++lane) {
+          const int32_t node = t.first + lane;
+          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
+            explicit_pairs(
+                w, l, state, kind, true, node, arena, [&](const PairList& pairs, const int64_t*, const int32_t*) {
+                  k.pairs_forward(
+                      {&s, state.projections, node, kind == 0, pairs, num[kind] + lane * d, z[kind] + lane * heads});
+                });
+          }
+        }
+        if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
+          std::vector<uint32_t>& mask = w.masks[static_cast<size_t>(thread)];
+          tile_masks(w, t, true, mask);
+          DenseTile tile{};
+          tile.shape = &s;
+          tile.projections = state.projections;
+          tile.scaled_q = scaled_q;
+          tile.first = t.first;
+          tile.lanes = t.lanes;
+          tile.begin = t.begin;
+          tile.end = t.end;
+          tile.mask = mask.data();
+          tile.scratch = arena.take(dense_scratch(s));
+          tile.num = num[1];
+          tile.z = z[1];
+          k.dense_forward(tile);
+        }
+        for (int32_t lane = 0; lane < t.lanes; ++lane) {
+          const int64_t node = t.first + lane;
+          float* out = state.attention + node * d;
+          for (int h = 0; h < heads; ++h) {
+            if (!s.separate) {
+              const float share = 1.0F / (z[0][lane * heads + h] + kAttentionEps);
+              state.share[0][node * heads + h] = share;
+              for (int f = h; f < d; f += heads) out[f] = num[0][lane * d + f] * share;
+              continue;
+            }
+            const float real = z[0][lane * heads + h], added = z[1][lane * heads + h];
+            const float p0 = real > 0 ? s.real_weight : 0, p1 = added > 0 ? s.added_weight : 0, total = p0 + p1;
+            const float share0 = p0 > 0 ? p0 / (total * real) : 0, share1 = p1 > 0 ? p1 / (total * added) : 0;
+            state.share[0][node * heads + h] = share0;
+            state.share[1][node * heads + h] = share1;
+            for (int f = h; f < d; f += heads) {
+              out[f] = num[0][lane * d + f] * share0 + num[1][lane * d + f] * share1;
+              if (state.means[0] != nullptr) {
+                state.means[0][node * d + f] = real > 0 ? num[0][lane * d + f] / real : 0;
+                state.means[1][node * d + f] = added > 0 ? num[1][lane * d + f] / added : 0;
+              }
+            }
+          }
+        }
+      }
+    });
+  }
+
+  // --- layers --------------------------------------------------------------------------------------------------------
+
+  // After the row blocks have filled sum[n]: statistics, then the affine map that makes the norm's output.
+  void norm_ready(Work& w, const LayerWeights& l, LayerState& state, int n, const float* block_mean,
+                  const float* block_m2, float* scale, float* shift) {
+    if (!c.batch_norm) {
+      std::fill(scale, scale + l.out, 1.0F);
+      std::fill(shift, shift + l.out, 0.0F);
+      return;
+    }
+    state.norm[n].mean = w.arena.take(l.out);
+    state.norm[n].rstd = w.arena.take(l.out);
+    if (w.training) {
+      batch_statistics(l.batch_norm[n], block_mean, block_m2, w.nodes, state.norm[n]);
+    } else {
+      running_statistics(l.batch_norm[n], state.norm[n]);
+    }
+    norm_affine(l.batch_norm[n], state.norm[n], scale, shift);
+  }
+
+  // h [N][in] -> returns [N][out].
+  float* layer_forward(Work& w, ThreadPool& pool, int number, float* h) {
+    const LayerWeights& l = layers[static_cast<size_t>(number)];
+    LayerState& state = w.layers[static_cast<size_t>(number)];
+    const Kernels& k = kernels();
+    const int64_t nodes = w.nodes, blocks = ceil_div(nodes, kRows);
+    const int d = l.out, ld = d * l.sections;
+    state = {};
+    state.h = h;
+    edge_tables(w, pool, l, state);
+    state.projections = w.arena.take(nodes * ld);
+    state.attention = w.arena.take(nodes * d);
+    const bool separate = c.attention_norm == AttentionNorm::kSeparate;
+    state.share[0] = w.arena.take(nodes * c.heads);
+    if (separate) {
+      state.share[1] = w.arena.take(nodes * c.heads);
+      state.means[0] = w.arena.take(nodes * d);
+      state.means[1] = w.arena.take(nodes * d);
+    } else {
+      state.share[1] = state.share[0];
+    }
+    float* scaled_q = c.full() ? w.arena.take(nodes * d) : nullptr;
+    pool.run(blocks, [&](int64_t block, int) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      float* out = state.projections + first * ld;
+      k.gemm({count, ld, l.in, l.projections, ld, h + first * l.in, l.in, 1, out, ld, false});
+      if (c.bias) k.bias_residual(out, count, ld, l.projections_bias, nullptr);
+      if (c.full()) scale_queries(state, l, first, count, scaled_q);
+    });
+    attention_forward(w, pool, l, state, scaled_q);
+
+    const Dropout drop_attention = Dropout::make(w.training ? c.dropout : 0, w.seed, graph_site(number, 0));
+    const Dropout drop_hidden = Dropout::make(w.training ? c.dropout : 0, w.seed, graph_site(number, 1));
+    float *moments = w.arena.take(blocks * d), *moments2 = w.arena.take(blocks * d);
+    float *scale = w.arena.take(d), *shift = w.arena.take(d);
+    state.bn_in[0] = w.arena.take(nodes * d);
+    state.bn_in[1] = w.arena.take(nodes * d);
+    if (c.layer_norm && w.training) {
+      for (int n = 0; n < 2; ++n) {
+        state.ln_hat[n] = w.arena.take(nodes * d);
+        state.ln_rstd[n] = w.arena.take(nodes);
+      }
+    }
+    const auto finish = [&](int64_t block, int n, float* x) {  // LayerNorm and the moments of one block of rows
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      if (c.layer_norm) {
+        layer_norm_rows(x, count, d, l.layer_norm[n], l.layer_norm_bias[n],
+                        w.training ? state.ln_hat[n] + first * d : nullptr,
+                        w.training ? state.ln_rstd[n] + first : nullptr);
+      }
+      if (c.batch_norm && w.training) k.column_moments(x, count, d, d, moments + block * d, moments2 + block * d);
+    };
+    pool.run(blocks, [&](int64_t block, int thread) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      const float* attended = state.attention + first * d;
+      if (drop_attention.active()) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        float* dropped = arena.take(count * d);
+        std::copy_n(attended, count * d, dropped);
+        k.drop(dropped, count, d, drop_attention, first);
+        attended = dropped;
+      }
+      float* x = state.bn_in[0] + first * d;
+      k.gemm({count, d, d, l.o.forward, d, attended, d, 1, x, d, false});
+      k.bias_residual(x, count, d, l.o.bias, l.residual ? h + first * d : nullptr);
+      finish(block, 0, x);
+    });
+    norm_ready(w, l, state, 0, moments, moments2, scale, shift);
+    state.x1 = w.arena.take(nodes * d);
+    state.hidden = w.arena.take(nodes * 2 * d);
+    pool.run(blocks, [&](int64_t block, int) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      float *x1 = state.x1 + first * d, *hidden = state.hidden + first * 2 * d, *y = state.bn_in[1] + first * d;
+      k.affine(state.bn_in[0] + first * d, count, d, scale, shift, x1);
+      k.gemm({count, 2 * d, d, l.ffn1.forward, 2 * d, x1, d, 1, hidden, 2 * d, false});
+      k.bias_relu(hidden, count, 2 * d, l.ffn1.bias, drop_hidden, first);
+      k.gemm({count, d, 2 * d, l.ffn2.forward, d, hidden, 2 * d, 1, y, d, false});
+      k.bias_residual(y, count, d, l.ffn2.bias, l.residual ? x1 : nullptr);
+      finish(block, 1, y);
+    });
+    norm_ready(w, l, state, 1, moments, moments2, scale, shift);
+    float* next = w.arena.take(nodes * d);
+    pool.run(blocks, [&](int64_t block, int) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      k.affine(state.bn_in[1] + first * d, count, d, scale, shift, next + first * d);
+    });
+    return next;
+  }
+
+  // scaled_q = q2 * the added pairs' edge vector.
+  static void scale_queries(const LayerState& state, const LayerWeights& l, int64_t first, int64_t count,
+                            float* scaled_q) {
+    const int d = l.out, ld = d * l.sections;
+    const float* e = state.table[1];
+    for (int64_t r = first; r < first + count; ++r) {
+      const float* q = state.projections + r * ld + 2 * d;
+      for (int i = 0; i < d; ++i) scaled_q[r * d + i] = q[i] * e[i];
+    }
+  }
+
+  // Through BatchNorm n and LayerNorm n: d [N][out] in place. Sums over all rows first, then row by row in `each`.
+  template <typename Each>
+  void norm_backward(Work& w, ThreadPool& pool, const LayerWeights& l, const LayerState& state, int n, float* d_out,
+                     const std::vector<float*>& g, Each&& each) {
+    const Kernels& k = kernels();
+    const int64_t nodes = w.nodes, blocks = ceil_div(nodes, kRows);
+    const int d = l.out;
+    std::vector<float> scale(static_cast<size_t>(d)), s1(static_cast<size_t>(d)), s2(static_cast<size_t>(d));
+    const NormState& norm = state.norm[n];
+    if (c.batch_norm) {
+      float *sums = w.arena.take(blocks * d), *sums_hat = w.arena.take(blocks * d);
+      pool.run(blocks, [&](int64_t block, int) {
+        const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+        k.norm_sums(d_out + first * d, state.bn_in[n] + first * d, count, d, norm.mean, norm.rstd, sums + block * d,
+                    sums_hat + block * d);
+      });
+      const BatchNorm& bn = l.batch_norm[n];
+      for (int i = 0; i < d; ++i) {
+        double total = 0, total_hat = 0;
+        for (int64_t b = 0; b < blocks; ++b) {
+          total += sums[b * d + i];
+          total_hat += sums_hat[b * d + i];
+        }
+        g[static_cast<size_t>(bn.weight)][i] += static_cast<float>(total_hat);
+        g[static_cast<size_t>(bn.bias)][i] += static_cast<float>(total);
+        const auto count = static_cast<double>(nodes);
+        scale[static_cast<size_t>(i)] = value(bn.weight)[i] * norm.rstd[i];
+        s1[static_cast<size_t>(i)] = static_cast<float>(total / count);
+        s2[static_cast<size_t>(i)] = static_cast<float>(norm.rstd[i] * total_hat / count);
+      }
+    }
+    float *ln_weight = nullptr, *ln_bias = nullptr;
+    if (c.layer_norm) {
+      ln_weight = w.arena.zeros(blocks * d);
+      ln_bias = w.arena.zeros(blocks * d);
+    }
+    pool.run(blocks, [&](int64_t block, int thread) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      float* rows = d_out + first * d;
+      if (c.batch_norm) {
+        k.norm_backward(rows, state.bn_in[n] + first * d, count, d, scale.data(), s1.data(), norm.mean, s2.data());
+      }
+      if (c.layer_norm) {
+        const float* hat = state.ln_hat[n] + first * d;
+        for (int64_t r = 0; r < count; ++r) {
+          for (int i = 0; i < d; ++i) {
+            ln_weight[block * d + i] += rows[r * d + i] * hat[r * d + i];
+            ln_bias[block * d + i] += rows[r * d + i];
+          }
+        }
+        layer_norm_rows_back(rows, count, d, l.layer_norm[n], hat, state.ln_rstd[n] + first);
+      }
+      each(block, first, count, rows, thread);
+    });
+    if (c.layer_norm) {
+      for (int64_t b = 0; b < blocks; ++b) {
+        for (int i = 0; i < d; ++i) {
+          g[static_cast<size_t>(l.layer_norm[n])][i] += ln_weight[b * d + i];
+          g[static_cast<size_t>(l.layer_norm_bias[n])][i] += ln_bias[b * d + i];
+        }
+      }
+    }
+  }
+
+  // d [N][out], gradient of the layer's output (destroyed) -> gradient of its input [N][in]. d_edges: gradient of the edge
+  // embeddings per type, d_slots: of the edge LPE's codes per ordered pair; both are added to.
+  float* layer_backward(Work& w, ThreadPool& pool, int number, float* d_out, float* d_edges, float* d_slots,
+                        const std::vector<float*>& g) {
+    const LayerWeights& l = layers[static_cast<size_t>(number)];
+    const LayerState& state = w.layers[static_cast<size_t>(number)];
+    const Kernels& k = kernels();
+    const NetworkPlan& plan = *w.plan;
+    const int64_t nodes = w.nodes;
+    const int d = l.out, ld = d * l.sections, heads = c.heads;
+    const AttentionShape s = attention_shape(l);
+    const Dropout drop_attention = Dropout::make(c.dropout, w.seed, graph_site(number, 0));
+    const Dropout drop_hidden = Dropout::make(c.dropout, w.seed, graph_site(number, 1));
+
+    // The feed-forward block.
+    float *d_hidden = w.arena.take(nodes * 2 * d), *d_x1 = w.arena.take(nodes * d);
+    norm_backward(w, pool, l, state, 1, d_out, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
+      float *hidden = d_hidden + first * 2 * d, *x = d_x1 + first * d;
+      k.gemm({count, 2 * d, d, l.ffn2.backward, 2 * d, rows, d, 1, hidden, 2 * d, false});
+      k.relu_backward(hidden, state.hidden + first * 2 * d, count * 2 * d, drop_hidden.scale);
+      if (l.residual) std::copy_n(rows, count * d, x);
+      k.gemm({count, d, 2 * d, l.ffn1.backward, d, hidden, 2 * d, 1, x, d, l.residual});
+    });
+
+    // Attention's output map.
+    float *d_attention = w.arena.take(nodes * d), *dropped = state.attention;
+    float *dot[2] = {w.arena.take(nodes * heads), nullptr}, *scaled_q = c.full() ? w.arena.take(nodes * d) : nullptr;
+    dot[1] = s.separate ? w.arena.take(nodes * heads) : dot[0];
+    if (drop_attention.active()) dropped = w.arena.take(nodes * d);
+    norm_backward(w, pool, l, state, 0, d_x1, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
+      float* da = d_attention + first * d;
+      k.gemm({count, d, d, l.o.backward, d, rows, d, 1, da, d, false});
+      if (drop_attention.active()) {
+        k.drop(da, count, d, drop_attention, first);
+        std::copy_n(state.attention + first * d, count * d, dropped + first * d);
+        k.drop(dropped + first * d, count, d, drop_attention, first);
+      }
+      for (int64_t r = first; r < first + count; ++r) {
+        for (int kind = 0; kind < (s.separate ? 2 : 1); ++kind) {
+          const float* mean = (s.separate ? state.means[kind] : state.attention) + r * d;
+          float* to = dot[kind] + r * heads;
+          std::fill(to, to + heads, 0.0F);
+          for (int f = 0; f < d; f += heads) {
+            for (int h = 0; h < heads; ++h) to[h] += d_attention[r * d + f + h] * mean[f + h];
+          }
+        }
+      }
+      if (c.full()) scale_queries(state, l, first, count, scaled_q);
+    });
+
+    // Attention: once with targets, once with sources as lanes.
+    float* d_projections = w.arena.zeros(nodes * ld);
+    const auto chunks = static_cast<int64_t>(plan.chunk_begin.size()) - 1;
+    const bool shared_rows = !plan.own_rows;
+    const int64_t type_size = int64_t{plan.types} * d;
+    float* d_types = w.arena.zeros((shared_rows ? chunks : 1) * std::max<int64_t>(1, type_size));
+    float* d_added = w.arena.zeros(chunks * d);
+    const int code_k = edge_lpe() ? c.lpe.dim : 0;
+    const int64_t code_size = int64_t{code_k} * d;
+    float* d_code_weight[2] = {w.arena.zeros(chunks * std::max<int64_t>(1, code_size)),
+                               w.arena.zeros(chunks * std::max<int64_t>(1, code_size))};
+    pool.run(2 * chunks, [&](int64_t task, int thread) {
+      const bool as_target = task % 2 == 0;
+      const int64_t chunk = task / 2;
+      Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+      float* types = shared_rows ? d_types + chunk * type_size : d_types;
+      for (int64_t i = plan.chunk_begin[static_cast<size_t>(chunk)];
+           i < plan.chunk_begin[static_cast<size_t>(chunk) + 1]; ++i) {
+        const Tile& t = plan.tiles[static_cast<size_t>(i)];
+        for (int32_t lane = 0; lane < t.lanes; ++lane) {
+          const int32_t node = t.first + lane;
+          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
+            arena.reset();
+            explicit_pairs(
+                w, l, state, kind, as_target, node, arena,
+                [&](const PairList& pairs, const int64_t* codes, const int32_t* type) {
+                  PairsBackward b{&s,   state.projections, d_attention, state.share[kind], dot[kind],
+                                  node, kind == 0,         pairs,       d_projections,     nullptr};
+                  if (!as_target) {
+                    k.pairs_backward_source(b);
+                    return;
+                  }
+                  if (codes == nullptr) {
+                    b.d_e = types;
+                    k.pairs_backward_target(b);
+                    return;
+                  }
+                  // Edge LPE: gradients of the pairs' vectors, shared out to the types, the codes and the codes' weights.
+                  float* rows = b.d_e = arena.zeros(pairs.count * d);
+                  k.pairs_backward_target(b);
+                  float* d_codes = arena.take(pairs.count * code_k);
+                  float* own = arena.take(pairs.count * code_k);
+                  k.gemm({pairs.count, code_k, d, l.edge[kind].code_back, code_k, rows, d, 1, d_codes, code_k, false});
+                  for (int64_t p = 0; p < pairs.count; ++p) {
+                    float* slot = d_slots + codes[p] * code_k;
+                    std::copy_n(w.codes + codes[p] / 2 * code_k, code_k, own + p * code_k);
+                    for (int q = 0; q < code_k; ++q) slot[q] += d_codes[p * code_k + q];
+                    float* to = kind == 0 ? types + int64_t{type[p]} * d : d_added + chunk * d;
+                    for (int f = 0; f < d; ++f) to[f] += rows[p * d + f];
+                  }
+                  k.gemm({code_k, d, pairs.count, rows, d, own, 1, code_k, d_code_weight[kind] + chunk * code_size, d,
+                          true});
+                });
+          }
+        }
+        if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
+          arena.reset();
+          std::vector<uint32_t>& mask = w.masks[static_cast<size_t>(thread)];
+          tile_masks(w, t, as_target, mask);
+          DenseTile tile{};
+          tile.shape = &s;
+          tile.projections = state.projections;
+          tile.e = state.table[1];
+          tile.scaled_q = scaled_q;
+          tile.first = t.first;
+          tile.lanes = t.lanes;
+          tile.begin = t.begin;
+          tile.end = t.end;
+          tile.mask = mask.data();
+          tile.scratch = arena.take(dense_scratch(s));
+          tile.d_out = d_attention;
+          tile.share = state.share[1];
+          tile.dot = dot[1];
+          tile.d_projections = d_projections;
+          tile.d_e = d_added + chunk * d;
+          as_target ? k.dense_backward_target(tile) : k.dense_backward_source(tile);
+        }
+      }
+    });
+
+    // The layer's input.
+    float* d_h = w.arena.take(nodes * l.in);
+    pool.run(ceil_div(nodes, kRows), [&](int64_t block, int) {
+      const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+      if (l.residual) std::copy_n(d_x1 + first * d, count * d, d_h + first * d);
+      k.gemm({count, l.in, ld, l.projections_back, l.in, d_projections + first * ld, ld, 1, d_h + first * l.in, l.in,
+              l.residual});
+    });
+
+    // Weights.
+    const auto grad = [&](int tensor) { return g[static_cast<size_t>(tensor)]; };
+    float *d_stacked = w.arena.zeros(int64_t{ld} * l.in), *d_stacked_bias = w.arena.zeros(ld);
+    float* d_o = w.arena.zeros(int64_t{d} * d);
+    run_gradients(
+        pool, {{d_projections, ld, ld, state.h, l.in, l.in, nodes, d_stacked, c.bias ? d_stacked_bias : nullptr},
+               {d_x1, d, d, dropped, d, d, nodes, d_o, grad(l.o.bias_tensor)},
+               {d_hidden, 2 * d, 2 * d, state.x1, d, d, nodes, grad(l.ffn1.weight_tensor), grad(l.ffn1.bias_tensor)},
+               {d_out, d, d, state.hidden, 2 * d, 2 * d, nodes, grad(l.ffn2.weight_tensor), grad(l.ffn2.bias_tensor)}});
+    const int width = d / heads;
+    for (int section = 0; section < l.sections; ++section) {
+      float* to = grad(l.section_tensor[section]);
+      for (int row = 0; row < d; ++row) {
+        const int at = section * d + attention_order(row, width);
+        for (int i = 0; i < l.in; ++i) to[int64_t{row} * l.in + i] += d_stacked[int64_t{at} * l.in + i];
+        if (c.bias) grad(l.section_bias[section])[row] += d_stacked_bias[at];
+      }
+    }
+    for (int o = 0; o < d; ++o) {
+      for (int row = 0; row < d; ++row)
+        grad(l.o.weight_tensor)[int64_t{o} * d + row] += d_o[int64_t{o} * d + attention_order(row, width)];
+    }
+
+    // Edge maps: chunks in order.
+    if (shared_rows) {
+      for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+        for (int64_t i = 0; i < type_size; ++i) d_types[i] += d_types[chunk * type_size + i];
+      }
+    }
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+      for (int i = 0; i < d; ++i) d_added[i] += d_added[chunk * d + i];
+      for (int64_t i = 0; i < code_size; ++i) {
+        d_code_weight[0][i] += d_code_weight[0][chunk * code_size + i];
+        d_code_weight[1][i] += d_code_weight[1][chunk * code_size + i];
+      }
+    }
+    const int embedding = c.edge_embedding_dim();
+    const float scale = 1.0F / std::sqrt(static_cast<float>(width));
+    for (int kind = 0; kind < (c.full() ? 2 : 1); ++kind) {
+      const int64_t rows = kind == 0 ? plan.types : 1;
+      const float* dy = kind == 0 ? d_types : d_added;
+      const float* e = w.edge_embedding + (kind == 0 ? 0 : int64_t{plan.types} * embedding);
+      float* de = d_edges + (kind == 0 ? 0 : int64_t{plan.types} * embedding);
+      product(pool, dy, rows, d, l.edge[kind].table_back, embedding, de, true);
+      float *dw = w.arena.zeros(int64_t{d} * embedding), *db = w.arena.zeros(d);
+      run_gradients(pool, {{dy, d, d, e, embedding, embedding, rows, dw, db}});
+      float* to = grad(l.edge[kind].weight_tensor);
+      for (int row = 0; row < d; ++row) {
+        const int at = attention_order(row, width);
+        for (int i = 0; i < embedding; ++i) to[int64_t{row} * l.in + i] += dw[int64_t{at} * embedding + i] * scale;
+        for (int i = 0; i < code_k; ++i)
+          to[int64_t{row} * l.in + embedding + i] += d_code_weight[kind][int64_t{i} * d + at] * scale;
+        if (l.edge[kind].bias_tensor >= 0) grad(l.edge[kind].bias_tensor)[row] += db[at] * scale;
+      }
+    }
+    return d_h;
+  }
+
+  // --- the whole -----------------------------------------------------------------------------------------------------
+
+  void start(Work& w, const Batch& batch, bool training, uint64_t seed) {
+    w.batch = &batch;
+    w.training = training;
+    w.trained = false;
+    w.seed = seed;
+    w.arena.reset();
+    w.plan.emplace(batch, c);
+    w.nodes = batch.num_nodes;
+    w.layers.resize(static_cast<size_t>(c.layers));
+  }
+
+  // Nodes after the last layer: w.final_h.
+  void nodes_forward(Work& w, ThreadPool& pool) {
+    const int d = c.hidden_dim, width = c.node_embedding_dim();
+    start_threads(w, pool);
+    w.node_embedding = w.arena.take(w.nodes * width);
+    for (int64_t i = 0; i < w.nodes; ++i) {
+      embed_row("node_embedding", w.batch->node_features, i, c.node_tables.size(), width, w.node_embedding + i * width);
+    }
+    if (c.extra_mlp) extra_mlp(w, pool, w.node_embedding, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp);
+    embed_edges(w, pool);
+    if (c.lpe.kind != LpeKind::kNone && w.plan->sequences > 0) lpe_forward(w, pool);
+    float* h = w.arena.take(w.nodes * d);
+    for (int64_t i = 0; i < w.nodes; ++i) {
+      std::copy_n(w.node_embedding + i * width, width, h + i * d);
+      if (width < d) std::copy_n(w.codes + i * c.lpe.dim, c.lpe.dim, h + i * d + width);
+    }
+    if (w.training) kernels().drop(h, w.nodes, d, Dropout::make(c.in_feat_dropout, w.seed, kInputSite), 0);
+    for (int i = 0; i < c.layers; ++i) h = layer_forward(w, pool, i, h);
+    w.final_h = h;
+  }
+
+  // Readout: rows of final_dim.
+  void read_out(Work& w) const {
+    const int d = c.final_dim();
+    if (c.readout == Readout::kNode) {
+      w.rows = w.nodes;
+      w.head_in = w.final_h;
+      return;
+    }
+    const Batch& b = *w.batch;
+    w.rows = b.num_graphs;
+    w.head_in = w.arena.zeros(w.rows * d);
+    if (c.readout == Readout::kMax) w.max_row.assign(static_cast<size_t>(w.rows * d), 0);
+    for (int64_t g = 0; g < w.rows; ++g) {
+      const int32_t begin = b.node_offsets[static_cast<size_t>(g)], end = b.node_offsets[static_cast<size_t>(g) + 1];
+      float* out = w.head_in + g * d;
+      if (c.readout == Readout::kMax) {
+        for (int i = 0; i < d; ++i) {
+          int32_t best = begin;
+          for (int32_t n = begin; n < end; ++n) {
+            if (w.final_h[int64_t{n} * d + i] > w.final_h[int64_t{best} * d + i]) best = n;
+          }
+          w.max_row[static_cast<size_t>(g * d + i)] = best;
+          out[i] = w.final_h[int64_t{best} * d + i];
+        }
+        continue;
+      }
+      for (int32_t n = begin; n < end; ++n) {
+        for (int i = 0; i < d; ++i) out[i] += w.final_h[int64_t{n} * d + i];
+      }
+      if (c.readout == Readout::kMean) {
+        for (int i = 0; i < d; ++i) out[i] /= static_cast<float>(end - begin);
+      }
+    }
+  }
+
+  void forward(Work& w, ThreadPool& pool, std::vector<float>& outputs) {
+    nodes_forward(w, pool);
+    read_out(w);
+    const float* x = w.head_in;
+    for (int i = 0; i < 2; ++i) {
+      w.head_hidden[i] = w.arena.take(w.rows * head[i].out);
+      product(pool, x, w.rows, head[i].in, head[i].forward, head[i].out, w.head_hidden[i]);
+      kernels().bias_relu(w.head_hidden[i], w.rows, head[i].out, head[i].bias, Dropout{}, 0);
+      x = w.head_hidden[i];
+    }
+    outputs.resize(static_cast<size_t>(w.rows * c.outputs));
+    product(pool, x, w.rows, head[2].in, head[2].forward, c.outputs, outputs.data());
+    kernels().bias_residual(outputs.data(), w.rows, c.outputs, head[2].bias, nullptr);
+  }
+
+  void backward(Work& w, ThreadPool& pool, const float* d_outputs, const std::vector<float*>& g) {
+    SAN_CHECK(w.training && !w.trained, "backward() without train_forward()");
+    w.trained = true;
+    const Kernels& k = kernels();
+    const int d = c.final_dim();
+    // Head.
+    const float* dy = d_outputs;
+    for (int i = 2; i >= 0; --i) {
+      const float* x = i == 0 ? w.head_in : w.head_hidden[i - 1];
+      run_gradients(pool,
+                    {{dy, head[i].out, head[i].out, x, head[i].in, head[i].in, w.rows,
+                      g[static_cast<size_t>(head[i].weight_tensor)], g[static_cast<size_t>(head[i].bias_tensor)]}});
+      float* dx = w.arena.take(w.rows * head[i].in);
+      product(pool, dy, w.rows, head[i].out, head[i].backward, head[i].in, dx);
+      if (i > 0) k.relu_backward(dx, x, w.rows * head[i].in, 1.0F);
+      dy = dx;
+    }
+    // Readout.
+    float* d_h = w.arena.zeros(w.nodes * d);
+    const Batch& b = *w.batch;
+    for (int64_t r = 0; r < w.rows; ++r) {
+      if (c.readout == Readout::kNode) {
+        std::copy_n(dy + r * d, d, d_h + r * d);
+        continue;
+      }
+      const int32_t begin = b.node_offsets[static_cast<size_t>(r)], end = b.node_offsets[static_cast<size_t>(r) + 1];
+      if (c.readout == Readout::kMax) {
+        for (int i = 0; i < d; ++i) d_h[int64_t{w.max_row[static_cast<size_t>(r * d + i)]} * d + i] = dy[r * d + i];
+        continue;
+      }
+      const float factor = c.readout == Readout::kMean ? 1.0F / static_cast<float>(end - begin) : 1.0F;
+      for (int32_t n = begin; n < end; ++n) {
+        for (int i = 0; i < d; ++i) d_h[int64_t{n} * d + i] = dy[r * d + i] * factor;
+      }
+    }
+    // Layers.
+    const int edge_width = c.edge_embedding_dim();
+    float* d_edges = w.arena.zeros((int64_t{w.plan->types} + 1) * edge_width);
+    float* d_slots = edge_lpe() ? w.arena.zeros(std::max<int64_t>(1, 2 * w.plan->sequences * c.lpe.dim)) : nullptr;
+    for (int i = c.layers - 1; i >= 0; --i) d_h = layer_backward(w, pool, i, d_h, d_edges, d_slots, g);
+    // Embeddings.
+    const int in = c.hidden_dim, width = c.node_embedding_dim(), code = c.lpe.dim;
+    k.drop(d_h, w.nodes, in, Dropout::make(c.in_feat_dropout, w.seed, kInputSite), 0);
+    if (c.lpe.kind != LpeKind::kNone && w.plan->sequences > 0) {
+      float* d_codes = w.arena.take(w.plan->sequences * code);
+      for (int64_t i = 0; i < w.plan->sequences; ++i) {
+        for (int q = 0; q < code; ++q) {
+          d_codes[i * code + q] =
+              edge_lpe() ? d_slots[2 * i * code + q] + d_slots[(2 * i + 1) * code + q] : d_h[i * in + width + q];
+        }
+      }
+      lpe_backward(w, pool, d_codes, g);
+    }
+    float* d_nodes = w.arena.take(w.nodes * width);
+    for (int64_t i = 0; i < w.nodes; ++i) std::copy_n(d_h + i * in, width, d_nodes + i * width);
+    if (c.extra_mlp) extra_mlp_back(w, pool, d_nodes, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp, g);
+    for (int64_t i = 0; i < w.nodes; ++i) {
+      embed_row_back("node_embedding", b.node_features, i, c.node_tables.size(), width, d_nodes + i * width, g);
+    }
+    embed_edges_back(w, pool, d_edges, g);
+  }
+};
+
+std::string Network::unsupported(const ModelConfig& config) {
+  if (config.lpe.kind != LpeKind::kNone && config.lpe.dim > kMaxLpeWidth) {
+    return fmt::format("lpe.dim above {}", kMaxLpeWidth);
+  }
+  return "";
+}
+
+Network::Network(const ModelConfig& config, std::vector<float*> tensors)
+    : impl_(std::make_unique<Impl>(config, std::move(tensors))) {}
+Network::~Network() = default;
+
+const ModelConfig& Network::config() const {
+  return impl_->c;
+}
+void Network::weights_changed() {
+  impl_->pack();
+}
+
+void Network::predict(const Batch& batch, ThreadPool& pool, Workspace& workspace, std::vector<float>& outputs) const {
+  Workspace::Impl& w = *workspace.impl_;
+  impl_->start(w, batch, false, 0);
+  impl_->forward(w, pool, outputs);
+}
+
+void Network::embed(const Batch& batch, bool nodes, ThreadPool& pool, Workspace& workspace,
+                    std::vector<float>& outputs) const {
+  Workspace::Impl& w = *workspace.impl_;
+  impl_->start(w, batch, false, 0);
+  impl_->nodes_forward(w, pool);
+  const int d = impl_->c.final_dim();
+  if (nodes) {
+    outputs.assign(w.final_h, w.final_h + w.nodes * d);
+    return;
+  }
+  impl_->read_out(w);
+  outputs.assign(w.head_in, w.head_in + w.rows * d);
+}
+
+void Network::train_forward(const Batch& batch, uint64_t seed, ThreadPool& pool, Workspace& workspace,
+                            std::vector<float>& outputs) {
+  Workspace::Impl& w = *workspace.impl_;
+  impl_->start(w, batch, true, seed);
+  impl_->forward(w, pool, outputs);
+}
+
+void Network::backward(const float* d_outputs, const std::vector<float*>& gradients, ThreadPool& pool,
+                       Workspace& workspace) {
+  impl_->backward(*workspace.impl_, pool, d_outputs, gradients);
+}
+
+double Network::forward_operations(const ModelConfig& config, const Batch& batch) {
+  double total = 0;
+  for (int i = 0; i < config.layers; ++i) {
+    const double d = i + 1 == config.layers ? config.final_dim() : config.hidden_dim;
+    total += 20 * d * d * batch.num_nodes;
+    double pairs = static_cast<double>(batch.num_edges);
+    if (config.full()) {
+      pairs = 0;
+      for (int32_t g = 0; g < batch.num_graphs; ++g) {
+        const double n = batch.node_offsets[static_cast<size_t>(g) + 1] - batch.node_offsets[static_cast<size_t>(g)];
+        pairs += n * (n - 1);
+      }
+    }
+    total += 4 * d * pairs;
+  }
+  if (config.lpe.kind != LpeKind::kNone) {
+    const NetworkPlan plan(batch, config);
+    const double k = config.lpe.dim, m = batch.max_pairs;
+    const double tokens = static_cast<double>(plan.sequences) * m;
+    total += tokens * config.lpe.layers * (4 * k * config.lpe.ff_dim + 8 * k * k + 4 * k * m);
+  }
+  return total;
+}
+
+}  // namespace san
