@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"train", "data in, a trained model and a report out", nullptr},
     {"predict", "predictions of a model for molecules or graphs", nullptr},
     {"eval", "metrics of a model on labelled data", nullptr},
+    {"bench", "speed on this machine", nullptr},
     {"import", "a model of the authors' PyTorch program -> a san model folder", san::cli::run_import},
     {"data", "look at data, prepare it, split it, generate it", san::cli::run_data},
     {"spectrum", "eigenvalues, eigenvectors and spectral distances of graphs", san::cli::run_spectrum},

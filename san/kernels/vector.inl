@@ -8,6 +8,8 @@ typedef uint32_t VUMem __attribute__((vector_size(4 * SAN_VL), aligned(4), may_a
 
 constexpr int VL = SAN_VL;
 #define SAN_INLINE static inline __attribute__((always_inline))
+// For inner loops that need all registers: inlined into their callers they would share them.
+#define SAN_ALONE static __attribute__((noinline))
 
 SAN_INLINE V load(const float* p) { return *reinterpret_cast<const VMem*>(p); }
 SAN_INLINE void store(float* p, V v) { *reinterpret_cast<VMem*>(p) = v; }
