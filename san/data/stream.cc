@@ -1,11 +1,12 @@
 #include "san/data/stream.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -16,11 +17,12 @@
 namespace san {
 namespace {
 
+// A thread reads and converts this much at a time: enough that threads seldom meet, few enough that they end together.
+constexpr size_t kPieceRecords = 8;
+constexpr size_t kPieceBytes = size_t{64} << 10;
 // What is in memory between reading and taking: enough that a slow graph does not hold up the other threads.
-constexpr int64_t kMaxRecords = 512;
+constexpr size_t kMaxPieces = 64;
 constexpr size_t kMaxBytes = size_t{8} << 20;
-// Records read ahead per thread, so that nobody waits while one thread inflates the next piece of a file.
-constexpr int64_t kReadAhead = 16;
 
 size_t bytes_of(const Record& record) {
   const Graph& graph = record.graph;
@@ -31,24 +33,31 @@ size_t bytes_of(const Record& record) {
 
 struct Slot {
   Record record;
-  size_t bytes = 0;
   Streamed streamed;
   std::string problem;         // not empty: a bad record
   std::exception_ptr failure;  // what ends the stream when it is this record's turn
+};
+
+// Neighbours in the input. The thread that reads them converts them and, when they were taken, frees them: memory that
+// one thread allocates and another frees makes the two wait for each other in malloc.
+struct Piece {
+  size_t thread = 0;
+  std::vector<Slot> slots;
+  size_t bytes = 0;
   bool done = false;
 };
 
-// Every thread, the caller's too, takes the first of these that it can: take the oldest record if it is done (the caller
-// only), read a record if few are waiting and nobody reads, convert the oldest that waits. So no thread has a fixed role
-// that could leave it idle, and with one thread this is a plain loop.
+// Every thread, the caller's too, reads a piece when nobody else is reading and converts it; the caller's takes the oldest
+// piece first when it is done. So no thread has a fixed part that could leave it idle, and one thread is a plain loop.
 class Stream {
  public:
   Stream(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work)
       : source_(source), options_(options), work_(work) {
     const int threads = options.threads > 0 ? options.threads : available_threads();
-    read_ahead_ = threads > 1 ? std::min(kReadAhead * threads, kMaxRecords / 2) : 1;
+    used_.resize(static_cast<size_t>(threads));
+    max_pieces_ = std::max(kMaxPieces, 4 * used_.size());
     try {
-      for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
+      for (size_t i = 1; i < used_.size(); ++i) helpers_.emplace_back([this, i] { help(i); });
     } catch (...) {
       stop();
       throw;
@@ -58,102 +67,111 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // The oldest record, converted; null at the end. For the caller's thread; release() that before asking for the next.
-  Slot* next() {
+  // The oldest piece, converted; null at the end. For the caller's thread; release() that before asking for the next.
+  Piece* next() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      if (!slots_.empty() && slots_.front().done) return &slots_.front();
-      if (slots_.empty() && read_all_) return nullptr;
-      if (!step(lock)) caller_.wait(lock);
+      if (!pieces_.empty() && pieces_.front()->done) return pieces_.front().get();
+      if (pieces_.empty() && read_all_) return nullptr;
+      if (!step(lock, 0)) caller_.wait(lock);
     }
   }
 
-  void release(Slot& slot) {
-    const size_t bytes = slot.bytes;
-    slot = {};  // freeing a graph's memory is not for the time under the lock
+  void release() {
     const std::lock_guard lock(mutex_);
-    slots_.pop_front();
-    ++first_;
-    bytes_ -= bytes;
+    bytes_ -= pieces_.front()->bytes;
+    used_[pieces_.front()->thread].push_back(std::move(pieces_.front()));
+    pieces_.pop_front();
     helper_.notify_one();
   }
 
-  double fraction() const {
-    const std::lock_guard lock(mutex_);
-    return fraction_;
-  }
+  double fraction() const { return fraction_; }
 
  private:
-  void help() {
+  void help(size_t thread) {
     std::unique_lock lock(mutex_);
     while (!stopping_)
-      if (!step(lock)) helper_.wait(lock);
+      if (!step(lock, thread)) helper_.wait(lock);
   }
 
   void stop() {
     {
       const std::lock_guard lock(mutex_);
-      stopping_ = read_all_ = true;
+      stopping_ = true;
     }
     helper_.notify_all();
     helpers_.clear();
   }
 
-  // Reads or converts one record, unlocked meanwhile. False: there is nothing to do until another thread gets on.
-  bool step(std::unique_lock<std::mutex>& lock) {
-    const int64_t in_memory = static_cast<int64_t>(slots_.size());
-    const int64_t waiting = first_ + in_memory - next_;
-    if (!read_all_ && !reading_ && waiting < read_ahead_ && in_memory < kMaxRecords && bytes_ < kMaxBytes) {
-      read(lock);
-      return true;
+  // Frees what was taken, or reads and converts one piece, unlocked meanwhile. False, and not unlocked meanwhile: there is
+  // nothing to do until another thread gets on.
+  bool step(std::unique_lock<std::mutex>& lock, size_t thread) {
+    if (!used_[thread].empty()) {
+      std::vector<std::unique_ptr<Piece>> used = std::exchange(used_[thread], {});
+      lock.unlock();
+      used.clear();
+      lock.lock();
+      return true;  // much may have changed meanwhile: the caller of this looks again
     }
-    if (waiting == 0 || next_ > last_) return false;
-    Slot& slot = slots_[static_cast<size_t>(next_ - first_)];  // stays where it is while the ends of the deque move
-    const int64_t number = next_++;
+    if (reading_ || read_all_ || pieces_.size() >= max_pieces_ || bytes_ >= kMaxBytes) return false;
+    reading_ = true;
     lock.unlock();
-    convert(slot);
+    auto owner = std::make_unique<Piece>();
+    Piece& piece = *owner;
+    piece.thread = thread;
+    const bool more = read(piece);
     lock.lock();
-    slot.done = true;
-    if (slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) {
-      // It will end the stream: what follows need not be converted, and not be read.
-      last_ = std::min(last_, number);
-      read_all_ = true;
-    }
-    if (number == first_) caller_.notify_one();
+    reading_ = false;
+    if (!more) read_all_ = true;
+    bytes_ += piece.bytes;
+    pieces_.push_back(std::move(owner));
+    helper_.notify_one();
+    caller_.notify_one();
+    lock.unlock();
+    const bool good = convert(piece);
+    lock.lock();
+    piece.done = true;
+    if (!good) read_all_ = true;  // the stream will end in this piece
+    if (&piece == pieces_.front().get()) caller_.notify_one();
     return true;
   }
 
-  void read(std::unique_lock<std::mutex>& lock) {
-    reading_ = true;
-    lock.unlock();
-    Slot slot;
+  // False: nothing follows, or nothing that would be used.
+  bool read(Piece& piece) {
     bool more = true;
-    double fraction = 0;
-    try {
-      more = source_.next(slot.record);
-      slot.bytes = bytes_of(slot.record);
-      const auto total = static_cast<double>(source_.bytes_total());
-      fraction = total > 0 ? static_cast<double>(source_.bytes_read()) / total : 0.0;
-    } catch (const RecordError& error) {
-      slot.problem = error.what();
-    } catch (...) {
-      slot.failure = std::current_exception();
+    piece.slots.reserve(kPieceRecords);
+    while (more && piece.slots.size() < kPieceRecords && piece.bytes < kPieceBytes) {
+      Slot& slot = piece.slots.emplace_back();
+      try {
+        more = source_.next(slot.record);
+        if (!more)
+          piece.slots.pop_back();
+        else
+          piece.bytes += bytes_of(slot.record);
+      } catch (const RecordError& error) {
+        slot.problem = error.what();
+        more = options_.skip_bad_records;  // a file with a bad first line is not read for a while
+      } catch (...) {
+        slot.failure = std::current_exception();
+        more = false;
+      }
     }
-    lock.lock();
-    reading_ = false;
-    if (slot.problem.empty()) fraction_ = fraction;
-    // What follows a bad record is not used then: a file with a bad first line is not read for a while.
-    if (!more || slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) read_all_ = true;
-    if (more) {
-      bytes_ += slot.bytes;
-      slots_.push_back(std::move(slot));
-      helper_.notify_one();
+    const auto total = static_cast<double>(source_.bytes_total());
+    fraction_ = total > 0 ? static_cast<double>(source_.bytes_read()) / total : 0.0;
+    return more;
+  }
+
+  // False: a record of it ends the stream.
+  bool convert(Piece& piece) const {
+    for (Slot& slot : piece.slots) {
+      if (stopping_) return false;
+      if (slot.problem.empty() && !slot.failure) convert(slot);
+      if (slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) return false;
     }
-    caller_.notify_one();
+    return true;
   }
 
   void convert(Slot& slot) const {
-    if (!slot.problem.empty() || slot.failure) return;
     const std::string where = slot.record.where;
     try {
       slot.streamed.index = slot.record.index;
@@ -173,23 +191,21 @@ class Stream {
     } catch (...) {
       slot.failure = std::current_exception();
     }
-    slot.record = {};
   }
 
   GraphSource& source_;
   const StreamOptions& options_;
   const std::function<void(Streamed&)>& work_;
-  int64_t read_ahead_ = 1;
+  size_t max_pieces_ = kMaxPieces;
+  std::atomic<double> fraction_ = 0;
+  std::atomic<bool> stopping_ = false;
 
-  mutable std::mutex mutex_;  // over all below, but not over a slot that is being converted or taken
+  std::mutex mutex_;  // over all below, but not over what is in a piece
   std::condition_variable caller_, helper_;
-  std::deque<Slot> slots_;  // read and not yet released, in input order
-  int64_t first_ = 0;       // number of slots_.front()
-  int64_t next_ = 0;        // the first that waits for conversion
-  int64_t last_ = std::numeric_limits<int64_t>::max();  // none after this one is converted
+  std::deque<std::unique_ptr<Piece>> pieces_;              // read and not yet released, in input order
+  std::vector<std::vector<std::unique_ptr<Piece>>> used_;  // released, by the thread that frees them
   size_t bytes_ = 0;
-  double fraction_ = 0;
-  bool reading_ = false, read_all_ = false, stopping_ = false;
+  bool reading_ = false, read_all_ = false;
   std::vector<std::jthread> helpers_;
 };
 
@@ -200,22 +216,23 @@ int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const s
   int64_t bad = 0, done = 0;
   auto shown = std::chrono::steady_clock::now();
   Stream stream(source, options, work);
-  while (Slot* slot = stream.next()) {
-    if (slot->failure) std::rethrow_exception(slot->failure);
-    if (slot->problem.empty()) {
-      try {
-        take(slot->streamed);
-        ++done;
-      } catch (const RecordError& error) {
-        slot->problem = error.what();
+  while (Piece* piece = stream.next()) {
+    for (Slot& slot : piece->slots) {
+      if (slot.failure) std::rethrow_exception(slot.failure);
+      if (slot.problem.empty()) {
+        try {
+          take(slot.streamed);
+          ++done;
+        } catch (const RecordError& error) {
+          slot.problem = error.what();
+        }
       }
-    }
-    if (!slot->problem.empty()) {
-      if (!options.skip_bad_records) throw RecordError(slot->problem);
+      if (slot.problem.empty()) continue;
+      if (!options.skip_bad_records) throw RecordError(slot.problem);
       ++bad;
-      if (options.on_bad_record) options.on_bad_record(slot->problem);
+      if (options.on_bad_record) options.on_bad_record(slot.problem);
     }
-    stream.release(*slot);
+    stream.release();
     const auto now = std::chrono::steady_clock::now();
     if (options.progress && now - shown > std::chrono::milliseconds(200)) {
       shown = now;
