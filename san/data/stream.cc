@@ -1,6 +1,15 @@
 #include "san/data/stream.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "san/base/parallel.h"
@@ -8,9 +17,12 @@
 namespace san {
 namespace {
 
-// Enough graphs that threads end together within a percent or so; few enough to be small change in memory.
-constexpr size_t kChunkRecords = 512;
-constexpr size_t kChunkBytes = size_t{8} << 20;
+// A thread reads and converts this much at a time: enough that threads seldom meet, few enough that they end together.
+constexpr size_t kPieceRecords = 8;
+constexpr size_t kPieceBytes = size_t{64} << 10;
+// What is in memory between reading and taking: enough that a slow graph does not hold up the other threads.
+constexpr size_t kMaxPieces = 64;
+constexpr size_t kMaxBytes = size_t{8} << 20;
 
 size_t bytes_of(const Record& record) {
   const Graph& graph = record.graph;
@@ -22,82 +34,191 @@ size_t bytes_of(const Record& record) {
 struct Slot {
   Record record;
   Streamed streamed;
-  std::string problem;  // not empty: a bad record
+  std::string problem;         // not empty: a bad record
+  std::exception_ptr failure;  // what ends the stream when it is this record's turn
 };
 
-class Reporter {
- public:
-  Reporter(const GraphSource& source, const std::function<void(const Progress&)>& report)
-      : source_(source), report_(report) {}
+// Neighbours in the input. The thread that reads them converts them and, when they were taken, frees them: memory that
+// one thread allocates and another frees makes the two wait for each other in malloc.
+struct Piece {
+  size_t thread = 0;
+  std::vector<Slot> slots;
+  size_t bytes = 0;
+  bool done = false;
+};
 
-  void update(int64_t done, bool last) {
-    if (!report_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (!last && now - shown_ < std::chrono::milliseconds(200)) return;
-    shown_ = now;
-    const auto total = static_cast<double>(source_.bytes_total());
-    report_({done, last ? 1.0 : total > 0 ? static_cast<double>(source_.bytes_read()) / total : 0.0});
+// Every thread, the caller's too, reads a piece when nobody else is reading and converts it; the caller's takes the oldest
+// piece first when it is done. So no thread has a fixed part that could leave it idle, and one thread is a plain loop.
+class Stream {
+ public:
+  Stream(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work)
+      : source_(source), options_(options), work_(work) {
+    const int threads = options.threads > 0 ? options.threads : available_threads();
+    used_.resize(static_cast<size_t>(threads));
+    max_pieces_ = std::max(kMaxPieces, 4 * used_.size());
+    try {
+      for (size_t i = 1; i < used_.size(); ++i) helpers_.emplace_back([this, i] { help(i); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~Stream() { stop(); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // The oldest piece, converted; null at the end. For the caller's thread; release() that before asking for the next.
+  Piece* next() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (!pieces_.empty() && pieces_.front()->done) return pieces_.front().get();
+      if (pieces_.empty() && read_all_) return nullptr;
+      if (!step(lock, 0)) caller_.wait(lock);
+    }
   }
 
+  void release() {
+    const std::lock_guard lock(mutex_);
+    bytes_ -= pieces_.front()->bytes;
+    used_[pieces_.front()->thread].push_back(std::move(pieces_.front()));
+    pieces_.pop_front();
+    helper_.notify_one();
+  }
+
+  double fraction() const { return fraction_; }
+
  private:
-  const GraphSource& source_;
-  const std::function<void(const Progress&)>& report_;
-  std::chrono::steady_clock::time_point shown_{};
+  void help(size_t thread) {
+    std::unique_lock lock(mutex_);
+    while (!stopping_)
+      if (!step(lock, thread)) helper_.wait(lock);
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    helper_.notify_all();
+    helpers_.clear();
+  }
+
+  // Frees what was taken, or reads and converts one piece, unlocked meanwhile. False, and not unlocked meanwhile: there is
+  // nothing to do until another thread gets on.
+  bool step(std::unique_lock<std::mutex>& lock, size_t thread) {
+    if (!used_[thread].empty()) {
+      std::vector<std::unique_ptr<Piece>> used = std::exchange(used_[thread], {});
+      lock.unlock();
+      used.clear();
+      lock.lock();
+      return true;  // much may have changed meanwhile: the caller of this looks again
+    }
+    if (reading_ || read_all_ || pieces_.size() >= max_pieces_ || bytes_ >= kMaxBytes) return false;
+    reading_ = true;
+    lock.unlock();
+    auto owner = std::make_unique<Piece>();
+    Piece& piece = *owner;
+    piece.thread = thread;
+    const bool more = read(piece);
+    lock.lock();
+    reading_ = false;
+    if (!more) read_all_ = true;
+    bytes_ += piece.bytes;
+    pieces_.push_back(std::move(owner));
+    helper_.notify_one();
+    caller_.notify_one();
+    lock.unlock();
+    const bool good = convert(piece);
+    lock.lock();
+    piece.done = true;
+    if (!good) read_all_ = true;  // the stream will end in this piece
+    if (&piece == pieces_.front().get()) caller_.notify_one();
+    return true;
+  }
+
+  // False: nothing follows, or nothing that would be used.
+  bool read(Piece& piece) {
+    bool more = true;
+    piece.slots.reserve(kPieceRecords);
+    while (more && piece.slots.size() < kPieceRecords && piece.bytes < kPieceBytes) {
+      Slot& slot = piece.slots.emplace_back();
+      try {
+        more = source_.next(slot.record);
+        if (!more)
+          piece.slots.pop_back();
+        else
+          piece.bytes += bytes_of(slot.record);
+      } catch (const RecordError& error) {
+        slot.problem = error.what();
+        more = options_.skip_bad_records;  // a file with a bad first line is not read for a while
+      } catch (...) {
+        slot.failure = std::current_exception();
+        more = false;
+      }
+    }
+    const auto total = static_cast<double>(source_.bytes_total());
+    fraction_ = total > 0 ? static_cast<double>(source_.bytes_read()) / total : 0.0;
+    return more;
+  }
+
+  // False: a record of it ends the stream.
+  bool convert(Piece& piece) const {
+    for (Slot& slot : piece.slots) {
+      if (stopping_) return false;
+      if (slot.problem.empty() && !slot.failure) convert(slot);
+      if (slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) return false;
+    }
+    return true;
+  }
+
+  void convert(Slot& slot) const {
+    const std::string where = slot.record.where;
+    try {
+      slot.streamed.index = slot.record.index;
+      slot.streamed.where = where;
+      Graph& graph = slot.streamed.graph;
+      graph = source_.convert(std::move(slot.record));
+      if (options_.with_spectra && !graph.eigenpairs) {
+        try {
+          graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, options_.spectral));
+        } catch (const Error& error) {
+          fail("{}: {}", where, error.what());
+        }
+      }
+      if (work_) work_(slot.streamed);
+    } catch (const Error& error) {
+      slot.problem = error.what();
+    } catch (...) {
+      slot.failure = std::current_exception();
+    }
+  }
+
+  GraphSource& source_;
+  const StreamOptions& options_;
+  const std::function<void(Streamed&)>& work_;
+  size_t max_pieces_ = kMaxPieces;
+  std::atomic<double> fraction_ = 0;
+  std::atomic<bool> stopping_ = false;
+
+  std::mutex mutex_;  // over all below, but not over what is in a piece
+  std::condition_variable caller_, helper_;
+  std::deque<std::unique_ptr<Piece>> pieces_;              // read and not yet released, in input order
+  std::vector<std::vector<std::unique_ptr<Piece>>> used_;  // released, by the thread that frees them
+  size_t bytes_ = 0;
+  bool reading_ = false, read_all_ = false;
+  std::vector<std::jthread> helpers_;
 };
 
 }  // namespace
 
 int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
                       const std::function<void(Streamed&)>& take) {
-  Reporter reporter(source, options.progress);
   int64_t bad = 0, done = 0;
-  const auto report_bad = [&](const std::string& problem) {
-    if (!options.skip_bad_records) throw RecordError(problem);
-    ++bad;
-    if (options.on_bad_record) options.on_bad_record(problem);
-  };
-  std::vector<Slot> slots(kChunkRecords);
-  for (bool more = true; more;) {
-    size_t count = 0;
-    for (size_t bytes = 0; count < kChunkRecords && bytes < kChunkBytes; ++count) {
-      Slot& slot = slots[count];
-      slot = {};
-      try {
-        more = source.next(slot.record);
-        if (!more) break;
-        bytes += bytes_of(slot.record);
-      } catch (const RecordError& error) {
-        slot.problem = error.what();
-        // What follows will not be used: without this, a file with a bad first line would be read for a while.
-        if (!options.skip_bad_records) {
-          ++count;
-          break;
-        }
-      }
-    }
-    parallel_for(static_cast<int64_t>(count), options.threads, [&](int64_t i) {
-      Slot& slot = slots[static_cast<size_t>(i)];
-      if (!slot.problem.empty()) return;
-      const std::string where = slot.record.where;
-      try {
-        slot.streamed.index = slot.record.index;
-        slot.streamed.where = where;
-        Graph& graph = slot.streamed.graph;
-        graph = source.convert(std::move(slot.record));
-        if (options.with_spectra && !graph.eigenpairs) {
-          try {
-            graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, options.spectral));
-          } catch (const Error& error) {
-            fail("{}: {}", where, error.what());
-          }
-        }
-        if (work) work(slot.streamed);
-      } catch (const Error& error) {
-        slot.problem = error.what();
-      }
-    });
-    for (size_t i = 0; i < count; ++i) {
-      Slot& slot = slots[i];
+  auto shown = std::chrono::steady_clock::now();
+  Stream stream(source, options, work);
+  while (Piece* piece = stream.next()) {
+    for (Slot& slot : piece->slots) {
+      if (slot.failure) std::rethrow_exception(slot.failure);
       if (slot.problem.empty()) {
         try {
           take(slot.streamed);
@@ -106,12 +227,19 @@ int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const s
           slot.problem = error.what();
         }
       }
-      if (!slot.problem.empty()) report_bad(slot.problem);
-      slot = {};
+      if (slot.problem.empty()) continue;
+      if (!options.skip_bad_records) throw RecordError(slot.problem);
+      ++bad;
+      if (options.on_bad_record) options.on_bad_record(slot.problem);
     }
-    reporter.update(done, false);
+    stream.release();
+    const auto now = std::chrono::steady_clock::now();
+    if (options.progress && now - shown > std::chrono::milliseconds(200)) {
+      shown = now;
+      options.progress({done, stream.fraction()});
+    }
   }
-  reporter.update(done, true);
+  if (options.progress) options.progress({done, 1.0});
   return bad;
 }
 

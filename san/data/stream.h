@@ -33,10 +33,11 @@ struct Streamed {
   std::shared_ptr<void> encoded;  // for `work` to fill, when it makes something else of the graph
 };
 
-// Calls work (may be null) on many threads, then take on the caller's, in input order. An Error of work or a RecordError
-// of take makes
-// the record a bad one. Returns the number of bad records. At most a few
-// hundred graphs are in memory at a time.
+// Calls work (may be null) on options.threads threads, the caller's among them, and take on the caller's, in input order,
+// while later records are read and worked on. source.next is called by one thread at a time. An Error of work or a
+// RecordError of take makes the record a bad one; whatever else is thrown comes out of this function when it is that
+// record's turn and the other threads have ended. Returns the number of bad records. At most a few hundred graphs are in
+// memory at a time.
 int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
                       const std::function<void(Streamed&)>& take);
 
