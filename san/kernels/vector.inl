@@ -63,9 +63,13 @@ SAN_INLINE VU hash_vector(uint32_t key, VU index) {
   return x;
 }
 
-// All ones where the element is kept.
-SAN_INLINE VI keep_odd(VU mixed, uint32_t threshold) { return (VI)((mixed >> 16) >= threshold); }
-SAN_INLINE VI keep_even(VU mixed, uint32_t threshold) { return (VI)(((mixed ^ (mixed >> 15)) & 0xffffU) >= threshold); }
+// All ones where the element is kept (see mask_number): the upper 16 bits of a word against the threshold.
+SAN_INLINE VI keep_odd(VU mixed, uint32_t threshold) {
+  return (VI)(mixed >= (threshold << 16));
+}
+SAN_INLINE VI keep_even(VU mixed, uint32_t threshold) {
+  return (VI)((mixed << 11) >= (threshold << 16));
+}
 // Rows are lanes; one column.
 SAN_INLINE VI keep_column(VU row_bits, const Dropout& d, uint32_t column) {
   const VU mixed = (row_bits ^ mask_column(d.key, column / 2)) * kMaskMultiplier;
