@@ -68,7 +68,7 @@ static void gemm_rows(const Gemm& g, int64_t column, int64_t columns, int64_t de
 }
 
 static void gemm(const Gemm& g) {
-  constexpr int64_t kDepth = 256;  // rows of A that stay in the cache
+  constexpr int64_t kDepth = 320;  // rows of A that stay in the cache
   if (g.depth == 0) {
     for (int64_t r = 0; r < g.rows && !g.accumulate; ++r) {
       for (int64_t j = 0; j < g.columns; ++j) g.c[r * g.ldc + j] = 0;

@@ -226,7 +226,7 @@ struct Kernels {
   void (*bias_residual)(float* x, int64_t rows, int64_t d, const float* bias, const float* residual);
   // One step of Adam; see train/optimiser.h for the meaning.
   void (*adam)(float* p, const float* g, float* m, float* v, int64_t count, float beta1, float beta2, float rate,
-               float root, float epsilon, float decay, float keep, float gradient_scale);
+               float root, float epsilon, float decay, float keep);
 };
 
 // Of the current level. Safe from any thread.

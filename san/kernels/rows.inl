@@ -84,11 +84,10 @@ static void bias_residual(float* __restrict x, int64_t rows, int64_t d, const fl
 }
 
 static void adam(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v, int64_t count,
-                 float beta1, float beta2, float rate, float root, float epsilon, float decay, float keep,
-                 float gradient_scale) {
+                 float beta1, float beta2, float rate, float root, float epsilon, float decay, float keep) {
   const float rest1 = 1 - beta1, rest2 = 1 - beta2;
   for (int64_t i = 0; i < count; ++i) {
-    const float gradient = g[i] * gradient_scale + decay * p[i];
+    const float gradient = g[i] + decay * p[i];
     m[i] = beta1 * m[i] + rest1 * gradient;
     v[i] = beta2 * v[i] + rest2 * gradient * gradient;
     p[i] = keep * p[i] - rate * m[i] / (__builtin_sqrtf(v[i]) * root + epsilon);

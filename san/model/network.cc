@@ -17,10 +17,10 @@ namespace {
 constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
-constexpr int64_t kRows = 64;            // rows of a matrix that one task works on
+constexpr int64_t kRows = 48;            // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
 constexpr int64_t kBlocksTogether = 32;  // LPE blocks between two barriers of the backward pass
 constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
-constexpr int64_t kGradientRows = 12;    // rows of a weight matrix's gradient that one task computes
+constexpr int64_t kGradientRows = 24;    // rows of a weight matrix's gradient that one task computes
 constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -355,13 +355,24 @@ struct Network::Impl {
     layout(counting);
     Packer real{packed_memory.zeros(counting.used), 0};
     layout(real);
-    pack();
+    pack(nullptr);
   }
 
   // Where feature `row` = h * width + c of a head-major layer stands in attention's order.
   int attention_order(int row, int width) const { return row % width * c.heads + row / width; }
 
-  void pack() {
+  // Layers, LPE layers and the rest are independent of each other.
+  void pack(ThreadPool* pool) {
+    const auto count = static_cast<int64_t>(layers.size() + lpe.size() + 1);
+    const auto task = [&](int64_t i, int) { pack_part(static_cast<size_t>(i)); };
+    if (pool == nullptr) {
+      for (int64_t i = 0; i < count; ++i) task(i, 0);
+    } else {
+      pool->run(count, task);
+    }
+  }
+
+  void pack_part(size_t part) {
     const auto map = [&](const Map& m) {
       const float* w = value(m.weight_tensor);
       for (int o = 0; o < m.out; ++o) {
@@ -371,7 +382,8 @@ struct Network::Impl {
         m.bias[o] = value(m.bias_tensor)[o];
       }
     };
-    for (const LayerWeights& l : layers) {
+    if (part < layers.size()) {
+      const LayerWeights& l = layers[part];
       const int width = l.out / c.heads, total = l.out * l.sections;
       for (int s = 0; s < l.sections; ++s) {
         const float* w = value(l.section_tensor[s]);
@@ -413,19 +425,20 @@ struct Network::Impl {
       }
       map(l.ffn1);
       map(l.ffn2);
-    }
-    for (const Map& m : head) map(m);
-    if (c.extra_mlp) {
-      map(node_mlp);
-      map(edge_mlp);
-    }
-    for (const LpePacked& l : lpe) {
+    } else if (part < layers.size() + lpe.size()) {
+      const LpePacked& l = lpe[part - layers.size()];
       const int k = c.lpe.dim, f = c.lpe.ff_dim;
       const float *w1 = value(l.first_tensor + 6), *b1 = value(l.first_tensor + 7), *w2 = value(l.first_tensor + 8);
       std::copy_n(w1, int64_t{f} * k, l.ff1);
       std::copy_n(b1, f, l.ff1_bias);
       for (int h = 0; h < f; ++h) {
         for (int i = 0; i < k; ++i) l.ff2[int64_t{h} * k + i] = w2[int64_t{i} * f + h];
+      }
+    } else {
+      for (const Map& m : head) map(m);
+      if (c.extra_mlp) {
+        map(node_mlp);
+        map(edge_mlp);
       }
     }
   }
@@ -1116,8 +1129,7 @@ struct Network::Impl {
           }
         }
         if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
-          DenseTile tile =
-              dense_tile(w, t, true, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
+          DenseTile tile = dense_tile(w, t, true, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
           tile.num = num[1];
           tile.z = z[1];
           k.dense_forward(tile);
@@ -1372,7 +1384,8 @@ struct Network::Impl {
 
     // Attention's output map.
     float *d_attention = w.arena.take(nodes * d), *dropped = state.attention;
-    float *dot[2] = {w.arena.take(nodes * heads), nullptr}, *scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
+    float *dot[2] = {w.arena.take(nodes * heads), nullptr},
+          *scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
     dot[1] = s.separate ? w.arena.take(nodes * heads) : dot[0];
     if (drop_attention.active()) dropped = w.arena.take(nodes * d);
     norm_backward(w, pool, l, state, 0, d_x1, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
@@ -1455,8 +1468,7 @@ struct Network::Impl {
         }
         if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
           arena.reset();
-          DenseTile tile =
-              dense_tile(w, t, as_target, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
+          DenseTile tile = dense_tile(w, t, as_target, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
           tile.d_out = d_attention;
           tile.share = state.share[1];
           tile.dot = dot[1];
@@ -1715,8 +1727,8 @@ Network::~Network() = default;
 const ModelConfig& Network::config() const {
   return impl_->c;
 }
-void Network::weights_changed() {
-  impl_->pack();
+void Network::weights_changed(ThreadPool* pool) {
+  impl_->pack(pool);
 }
 
 void Network::predict(const Batch& batch, ThreadPool& pool, Workspace& workspace, std::vector<float>& outputs) const {

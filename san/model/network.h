@@ -39,7 +39,7 @@ class Network {
   const ModelConfig& config() const;
 
   // Weights are kept in a form of their own. Call after the tensors changed, not while anything runs.
-  void weights_changed();
+  void weights_changed(ThreadPool* pool = nullptr);
 
   // Memory of one computation, reused by the next. For one thread at a time.
   class Workspace {

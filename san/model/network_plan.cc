@@ -209,9 +209,10 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
   for (int32_t g = 0; g < batch.num_graphs; ++g) {
     const int32_t begin = batch.node_offsets[static_cast<size_t>(g)],
                   end = batch.node_offsets[static_cast<size_t>(g) + 1];
-    const int32_t dense_type = config.full() && config.gamma > 0 && !edge_lpe && config.attention_norm == AttentionNorm::kJoint
-                                   ? dense_type_of(begin, end, neighbours)
-                                   : -1;
+    const int32_t dense_type =
+        config.full() && config.gamma > 0 && !edge_lpe && config.attention_norm == AttentionNorm::kJoint
+            ? dense_type_of(begin, end, neighbours)
+            : -1;
     this->dense_type.push_back(dense_type);
     for (int32_t first = begin; first < end; first += 16) {
       const int32_t lanes = std::min(16, end - first);

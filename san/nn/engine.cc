@@ -96,7 +96,7 @@ at::Tensor Engine::predict(const Batch& batch) {
 }
 
 void Engine::weights_changed() {
-  if (fused()) impl_->network->weights_changed();
+  if (fused()) impl_->network->weights_changed(impl_->pool.get());
 }
 
 std::vector<std::pair<std::string, double>> Engine::profile() const {

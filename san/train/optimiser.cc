@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "san/kernels/kernels.h"
+
 namespace san {
 
 template <typename T>
@@ -16,6 +18,10 @@ void adam_step(T* parameters, const T* gradients, T* first, T* second, int64_t c
   const T epsilon = static_cast<T>(options.epsilon);
   const T decay = static_cast<T>(options.decoupled ? 0 : options.weight_decay);
   const T keep = static_cast<T>(options.decoupled ? 1 - options.lr * options.weight_decay : 1);
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().adam(parameters, gradients, first, second, count, beta1, beta2, rate, root, epsilon, decay, keep);
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     const T gradient = gradients[i] + decay * parameters[i];
     first[i] = beta1 * first[i] + rest1 * gradient;

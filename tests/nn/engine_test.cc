@@ -195,10 +195,9 @@ Comparison compare(const ModelConfig& config, const Batch& batch, uint64_t seed)
   Engine engine(model, true);
   const at::NoGradGuard no_grad;
   const auto evaluated = [](const at::Tensor& outputs) { return Result{outputs.to(at::kDouble), {}}; };
-  merge("evaluation",
-        compare_results(evaluated(engine.predict(batch)),
-                        evaluated(exact.forward(to_tensors(batch, config, at::kDouble, at::kCPU), {})),
-                        evaluated(model.forward(to_tensors(batch, config, at::kFloat, at::kCPU), {}))));
+  merge("evaluation", compare_results(evaluated(engine.predict(batch)),
+                                      evaluated(exact.forward(to_tensors(batch, config, at::kDouble, at::kCPU), {})),
+                                      evaluated(model.forward(to_tensors(batch, config, at::kFloat, at::kCPU), {}))));
   return all;
 }
 
@@ -227,10 +226,11 @@ TEST(Engine, RandomConfigurations) {
     if (c.verdict != Verdict::kDifferent) continue;
     ++different;
     what += fmt::format(
-        "SAN_TEST_SEED={}: {} {} lpe {} gamma {} d {}->{} heads {} k {} bias {} residual {} ln {} bn {} readout {} mlp {}\n{}",
+        "SAN_TEST_SEED={}: {} {} lpe {} gamma {} d {}->{} heads {} k {} bias {} residual {} ln {} bn {} readout {} mlp "
+        "{}\n{}",
         seed, enum_name(config.attention), enum_name(config.attention_norm), enum_name(config.lpe.kind), config.gamma,
-        config.hidden_dim, config.out_dim, config.heads, config.lpe.dim, config.bias, config.residual, config.layer_norm,
-        config.batch_norm, enum_name(config.readout), config.extra_mlp, c.what);
+        config.hidden_dim, config.out_dim, config.heads, config.lpe.dim, config.bias, config.residual,
+        config.layer_norm, config.batch_norm, enum_name(config.readout), config.extra_mlp, c.what);
   }
   EXPECT_GE(equal, 48) << "of 60 cases";
   EXPECT_LE(different, 2) << what;  // units within rounding of 0

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "san/nn/san_model.h"
+#include "san/nn/engine.h"
 #include "san/nn/task.h"
 
 namespace san::nn {
@@ -127,6 +127,44 @@ TEST_P(Golden, TrainingStepInDouble) {
       ASSERT_TRUE(statistics.contains(entry.spec.name)) << entry.spec.name;
       EXPECT_LE(relative_error(entry.tensor, statistics[entry.spec.name]), tolerance) << entry.spec.name;
     }
+  }
+}
+
+// The fused engine computes in float: outputs to the float tolerance of above. A gradient sums many of them; the torch
+// engine's own float gradients differ from the recorded ones by up to a few 1e-3 of the largest entry (cases whose BatchNorm
+// sees a handful of nodes), so each is allowed six times what torch's float run shows on that case, and at least 1e-4.
+TEST_P(Golden, FusedEngine) {
+  SanModel model = this->model(at::kFloat), plain = this->model(at::kFloat);
+  Engine engine(model, true);
+  ASSERT_TRUE(engine.fused());
+  EXPECT_LE(relative_error(recorded_form(engine.predict(case_.batch)), expected("eval64")), 1e-4);
+  const at::Tensor outputs = engine.training(case_.batch, 1);
+  EXPECT_LE(relative_error(recorded_form(outputs), expected("train64")), 1e-4);
+  const BatchTensors batch = this->batch(at::kFloat);
+  task_loss(task(), outputs, batch.labels).backward();
+  SanModel::Options options;
+  options.training = true;
+  task_loss(task(), plain.forward(batch, options), batch.labels).backward();
+
+  double largest = 0, noise = 0;
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& [name, tensor] : case_.expected.tensors) {
+    if (!name.starts_with("grad64.")) continue;
+    gradients[authors_tensor_name(name.substr(7)).value()] = as_tensor(tensor);
+    largest = std::max(largest, as_tensor(tensor).abs().max().item<double>());
+  }
+  ASSERT_FALSE(gradients.empty());
+  // Biases before BatchNorm have no gradient in exact arithmetic: what is there is the rounding of sums of larger numbers.
+  const double floor = 1e-2 * largest;
+  for (const SanModel::Entry& entry : plain.tensors()) {
+    if (!entry.spec.trained) continue;
+    noise = std::max(noise, relative_error(entry.tensor.grad(), gradients[entry.spec.name], floor));
+  }
+  EXPECT_LE(noise, 1e-2);
+  for (const SanModel::Entry& entry : model.tensors()) {
+    if (!entry.spec.trained) continue;
+    EXPECT_LE(relative_error(entry.tensor.grad(), gradients[entry.spec.name], floor), std::max(1e-4, 6 * noise))
+        << entry.spec.name;
   }
 }
 
