@@ -529,7 +529,7 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
   const LpeShape& s = *f.shape;
   const LpeLayer& layer = *f.layer;
   const int k = K > 0 ? K : s.k;
-  const int64_t tokens = s.tokens(), stride = tokens * k;
+  const int64_t tokens = s.tokens(), all = f.blocks * tokens;
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
   // Hidden units of one step and their gradients for a piece of the tokens, sums of gradients: all in the first-level
   // cache. Scales of dropout are applied once per sum instead of once per unit.
@@ -538,35 +538,37 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
         *acc2 = acc1 + kHiddenStep * k * VL, *acc_bias = acc2 + kHiddenStep * k * VL;
   for (int h = f.begin; h < f.end; h += kHiddenStep) {
     for (int64_t i = 0; i < (2 * k + 1) * kHiddenStep * VL; i += VL) store(acc1 + i, V{});
-    for (int64_t block = 0; block < f.blocks; ++block) {
-      const uint32_t sequence = f.first_sequence + static_cast<uint32_t>(block * kLanes);
-      for (int64_t from = 0; from < tokens; from += piece) {
-        const int64_t count = tokens - from < piece ? tokens - from : piece;
-        const float *x = f.x1 + block * stride, *dy = f.d_ff + block * stride;
-        float* dx = f.d_x + block * stride;
-        VU bits[2] = {};
-        int64_t t = 0;
-        for (; t + 2 * VL <= count; t += 2 * VL) {
-          for (int v = 0; kDrop && v < 2; ++v) bits[v] = token_bits(layer.hidden.key, sequence, s.m, from + t + v * VL);
-          const int64_t at = token_at(k, from + t);
-          feed_forward_back_group<K, 2, kDrop>(layer, k, h, x + at, dy + at, dx + at, h == f.begin, bits, hidden + t, d_hidden + t);
+    // Blocks lie one after the other, so that a piece may run over from one into the next.
+    for (int64_t from = 0; from < all; from += piece) {
+      const int64_t count = all - from < piece ? all - from : piece;
+      VU bits[2] = {};
+      const auto bits_of = [&](int64_t token) {
+        const auto sequence = static_cast<uint32_t>(token / tokens * kLanes);
+        return token_bits(layer.hidden.key, f.first_sequence + sequence, s.m, token % tokens);
+      };
+      int64_t t = 0;
+      for (; t + 2 * VL <= count; t += 2 * VL) {
+        for (int v = 0; kDrop && v < 2; ++v) bits[v] = bits_of(from + t + v * VL);
+        const int64_t at = token_at(k, from + t);
+        feed_forward_back_group<K, 2, kDrop>(layer, k, h, f.x1 + at, f.d_ff + at, f.d_x + at, h == f.begin, bits, hidden + t,
+                                             d_hidden + t);
+      }
+      if (t < count) {
+        if (kDrop) bits[0] = bits_of(from + t);
+        const int64_t at = token_at(k, from + t);
+        feed_forward_back_group<K, 1, kDrop>(layer, k, h, f.x1 + at, f.d_ff + at, f.d_x + at, h == f.begin, bits, hidden + t,
+                                             d_hidden + t);
+      }
+      outer_lanes<K>(d_hidden, f.x1, k, from, count, acc1);
+      outer_lanes<K>(hidden, f.d_ff, k, from, count, acc2);
+      for (int q = 0; q < kHiddenStep; ++q) {
+        V sum0 = load(acc_bias + q * VL), sum1{};
+        for (t = 0; t + 2 * VL <= count; t += 2 * VL) {
+          sum0 += load(d_hidden + q * piece + t);
+          sum1 += load(d_hidden + q * piece + t + VL);
         }
-        if (t < count) {
-          if (kDrop) bits[0] = token_bits(layer.hidden.key, sequence, s.m, from + t);
-          const int64_t at = token_at(k, from + t);
-          feed_forward_back_group<K, 1, kDrop>(layer, k, h, x + at, dy + at, dx + at, h == f.begin, bits, hidden + t, d_hidden + t);
-        }
-        outer_lanes<K>(d_hidden, x, k, from, count, acc1);
-        outer_lanes<K>(hidden, dy, k, from, count, acc2);
-        for (int q = 0; q < kHiddenStep; ++q) {
-          V sum0 = load(acc_bias + q * VL), sum1{};
-          for (t = 0; t + 2 * VL <= count; t += 2 * VL) {
-            sum0 += load(d_hidden + q * piece + t);
-            sum1 += load(d_hidden + q * piece + t + VL);
-          }
-          if (t < count) sum0 += load(d_hidden + q * piece + t);
-          store(acc_bias + q * VL, sum0 + sum1);
-        }
+        if (t < count) sum0 += load(d_hidden + q * piece + t);
+        store(acc_bias + q * VL, sum0 + sum1);
       }
     }
     add_lane_sums(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
@@ -574,7 +576,7 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
     add_lane_sums(acc_bias, kHiddenStep, scale, f.d_ff1_bias + h);
   }
   if (kDrop) {
-    for (int64_t i = 0; i < f.blocks * stride; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
+    for (int64_t i = 0; i < all * k; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
   }
 }
 
