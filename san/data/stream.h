@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "san/data/source.h"
 #include "san/spectral/spectrum.h"
@@ -39,5 +40,30 @@ struct Streamed {
 // hundred graphs are in memory at a time.
 int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
                       const std::function<void(Streamed&)>& take);
+
+// Some graphs in a row, worked on together by one thread.
+struct StreamBlock {
+  struct Problem {
+    int64_t index;  // of the record
+    std::string message;
+  };
+  std::vector<Streamed> graphs;
+  std::vector<Problem> problems;  // bad records
+  std::string text;               // for `work` to fill and `take` to use
+
+  // Makes graph i a bad record. It stays in `graphs`.
+  void reject(size_t i, const std::string& message);
+  bool rejected(size_t i) const { return i < bad.size() && bad[i]; }
+
+  std::vector<bool> bad = {};  // see rejected()
+};
+
+// As stream_graphs for work that wants several graphs at once: every thread cuts a block of up to `block` records (the first
+// ones smaller, so that all threads have something to do) off the input, converts them, computes eigenpairs and calls work,
+// so that reading, eigenpairs and work overlap on all cores. `take` and options.progress are called for one block at a
+// time, in input order, from any thread. An Error of work or take ends everything and comes out here. Returns the number of
+// bad records.
+int64_t stream_blocks(GraphSource& source, const StreamOptions& options, int block,
+                      const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take);
 
 }  // namespace san
