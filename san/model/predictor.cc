@@ -144,8 +144,10 @@ struct Predictor::Impl {
 
     const std::vector<Piece> pieces = cut(graphs, options.batch_size);
     const int threads = options.threads == 0 ? available_threads() : options.threads;
-    // Few pieces: the threads share each of them; many: each thread has pieces of its own.
-    const bool inside = threads > 1 && pieces.size() < static_cast<size_t>(threads);
+    // Many pieces: each thread has pieces of its own. Few large ones: the threads share each of them.
+    int64_t nodes = 0;
+    for (const Graph* graph : graphs) nodes += graph->num_nodes;
+    const bool inside = threads > 1 && pieces.size() < static_cast<size_t>(threads) && nodes > kAutoNodes;
     const auto work = [&](size_t index, ThreadPool& pool) {
       const Piece piece = pieces[index];
       std::vector<std::optional<Graph>> own(piece.end - piece.begin);
