@@ -28,7 +28,7 @@ class Program : public ::testing::Test {
     Random random(11);
     for (int i = 0; i < 300; ++i) {
       graphs_.push_back(testing::random_graph(stored_.description.model, random, 20));
-      graphs_.back().id = "g" + std::to_string(i);
+      graphs_.back().id = fmt::format("g{}", i);
       graphs_.back().graph_labels = {random.normal()};
       // Every 37th line is no graph.
       if (i % 37 == 5) text_ += "{\"num_nodes\": \n";

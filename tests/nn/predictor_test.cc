@@ -40,7 +40,10 @@ void compare(const StoredModel& stored, const std::vector<Graph>& graphs) {
   // Float rounding through exp and norms may itself exceed 1e-5: both engines round some thousand times, in different
   // orders, so that six times the error of the same network in float torch operations is allowed where that is more.
   const double tolerance = std::max(1e-5, 6 * error_of(rounded, expected));
-  EXPECT_LE(error_of(matrix(outputs.values, config.outputs), expected), tolerance);
+  const double error = error_of(matrix(outputs.values, config.outputs), expected);
+  EXPECT_LE(error, tolerance);
+  ::testing::Test::RecordProperty("relative_error", fmt::format("{:.2g}", error));
+  ::testing::Test::RecordProperty("of_float_torch", fmt::format("{:.2g}", error_of(rounded, expected)));
   EXPECT_LE(error_of(matrix(readable.values, config.outputs),
                      task_predictions(stored.description.task, matrix(outputs.values, config.outputs))),
             1e-14);
