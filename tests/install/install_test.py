@@ -3,7 +3,7 @@
 
 install_test.py install BUILD SOURCE MAKE_MODEL   builds both examples with CMake and with pkg-config, runs them, compares them
                                                   with the program `san`
-install_test.py package BUILD                     makes the Debian package and unpacks it
+install_test.py package BUILD                     makes the Debian packages and unpacks them
 """
 import os
 import pathlib
@@ -80,15 +80,20 @@ def test_install(build, source, make_model, folder):
 
 def test_package(build, folder):
     run("cpack", "-G", "DEB", "-B", folder, cwd=build)
-    packages = list(folder.glob("*.deb"))
-    check(len(packages) == 1, f"packages: {packages}")
-    listing = run("dpkg-deb", "-c", packages[0])
+    packages = {p.name.split("_")[0]: p for p in folder.glob("*.deb")}
+    check(set(packages) <= {"san", "san-train"} and "san" in packages, f"packages: {packages}")
+    listing = run("dpkg-deb", "-c", packages["san"])
     for wanted in ("./usr/bin/san\n", "san/model/predictor.h", "libsan.a", "libsan_c.so", "sanConfig.cmake", "san.pc"):
         check(wanted in listing, f"{wanted} is not in the package:\n{listing}")
-    run("dpkg-deb", "-x", packages[0], folder / "root")
+    for package in packages.values():
+        run("dpkg-deb", "-x", package, folder / "root")
+        print(package.name, "depends on", run("dpkg-deb", "-f", package, "Depends"))
     version = run(folder / "root/usr/bin/san", "--version")
     check(re.match(r"san \d+\.\d+\.\d+", version), version)
-    print(packages[0].name, run("dpkg-deb", "-f", packages[0], "Depends"), listing, sep="\n")
+    check("torch" not in run("dpkg-deb", "-f", packages["san"], "Depends"), "the package san depends on libtorch")
+    if "san-train" in packages:
+        check("./usr/bin/san-torch\n" in run("dpkg-deb", "-c", packages["san-train"]), "san-torch is not in san-train")
+    print(listing)
 
 
 def main():
