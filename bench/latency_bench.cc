@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     const size_t column = reader.column("smiles");
     while (smiles.size() < count && reader.next()) smiles.emplace_back(reader[column]);
 
-    std::vector<double> all, parse, network, cpu;
+    std::vector<double> all, parse, network, cpu, eigen;
     double nodes = 0, sum = 0;
     for (size_t i = 0; i < smiles.size(); ++i) {
       std::string error;
@@ -92,12 +92,18 @@ int main(int argc, char** argv) {
       network.push_back(micros(end - parsed));
       all.push_back(micros(end - start));
       cpu.push_back(cpu_micros() - cpu_start);
+      san::Graph bare = *graph;
+      bare.eigenpairs.reset();
+      const auto again = Clock::now();
+      predictor.add_eigenpairs(bare);
+      eigen.push_back(micros(Clock::now() - again));
     }
     std::printf("%zu molecules of %.1f atoms on average, one at a time, one thread (checksum %.6g)\n", all.size(),
                 nodes / static_cast<double>(all.size()), sum);
     print("SMILES to prediction", all);
     print("  processor time of it", cpu);
     print("  SMILES, graph, eigenpairs", parse);
+    print("    eigenpairs alone", eigen);
     print("  network", network);
   } catch (const san::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
