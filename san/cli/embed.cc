@@ -118,9 +118,10 @@ class Embedding {
       matrix->rows(block.text);
       std::string ids;
       for (size_t i = 0; i < block.graphs.size(); ++i) {
-        if (block.rejected(i)) continue;
-        for (int32_t row = 0; row < (per_node_ ? block.graphs[i].graph.num_nodes : 1); ++row) {
-          append_csv_field(ids, block.graphs[i].graph.id, /*alone=*/!per_node_);
+        if (!block.problems[i].empty()) continue;
+        const Graph& graph = block.graphs[i]->graph;
+        for (int32_t row = 0; row < (per_node_ ? graph.num_nodes : 1); ++row) {
+          append_csv_field(ids, graph.id, /*alone=*/!per_node_);
           if (per_node_) ids += fmt::format(",{}", row);
           ids += '\n';
         }
@@ -141,16 +142,15 @@ class Embedding {
 
  private:
   void work(StreamBlock& block) const {
-    for (size_t i = 0; i < block.graphs.size(); ++i) {
-      try {
-        check_graph(predictor_.description().model, block.graphs[i].graph, block.graphs[i].where);
-      } catch (const RecordError& error) {
-        block.reject(i, error.what());
-      }
-    }
     std::vector<const Graph*> graphs;
     for (size_t i = 0; i < block.graphs.size(); ++i) {
-      if (!block.rejected(i)) graphs.push_back(&block.graphs[i].graph);
+      const Streamed& item = *block.graphs[i];
+      try {
+        check_graph(predictor_.description().model, item.graph, item.where);
+        graphs.push_back(&item.graph);
+      } catch (const RecordError& error) {
+        block.problems[i] = error.what();
+      }
     }
     if (graphs.empty()) return;
     const Predictions table = predictor_.embed(graphs, flags_.nodes);

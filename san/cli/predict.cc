@@ -19,6 +19,11 @@ namespace {
 // Records that one thread works on at a time: small change in memory, some milliseconds of work.
 constexpr int kAutoBlock = 64, kMaxBlock = 4096;
 
+// A model that gives such a number is broken: no row of it is worth having.
+struct NotFinite : Error {
+  using Error::Error;
+};
+
 class Predicting {
  public:
   Predicting(const PredictFlags& flags, std::vector<StoredModel> members) : flags_(flags) {
@@ -65,34 +70,31 @@ class Predicting {
 
  private:
   void work(StreamBlock& block) const {
-    for (size_t i = 0; i < block.graphs.size(); ++i) {
-      try {
-        for (const Predictor& network : networks_) {
-          check_graph(network.description().model, block.graphs[i].graph, block.graphs[i].where);
-        }
-      } catch (const RecordError& error) {
-        block.reject(i, error.what());
-      }
-    }
     std::vector<const Graph*> graphs;
     for (size_t i = 0; i < block.graphs.size(); ++i) {
-      if (!block.rejected(i)) graphs.push_back(&block.graphs[i].graph);
+      const Streamed& item = *block.graphs[i];
+      try {
+        for (const Predictor& network : networks_) check_graph(network.description().model, item.graph, item.where);
+        graphs.push_back(&item.graph);
+      } catch (const RecordError& error) {
+        block.problems[i] = error.what();
+      }
     }
     if (graphs.empty()) return;
     try {
       append_rows(graphs, block.text);
-    } catch (const RecordError&) {
+    } catch (const NotFinite&) {
       throw;
     } catch (const Error&) {
       // One graph of them is too much for the network: which?
       block.text.clear();
       for (size_t i = 0; i < block.graphs.size(); ++i) {
-        if (block.rejected(i)) continue;
-        const Graph* graph = &block.graphs[i].graph;
+        if (!block.problems[i].empty()) continue;
+        const Graph* graph = &block.graphs[i]->graph;
         try {
           append_rows({&graph, 1}, block.text);
         } catch (const Error& error) {
-          block.reject(i, fmt::format("{}: {}", block.graphs[i].where, error.what()));
+          block.problems[i] = fmt::format("{}: {}", block.graphs[i]->where, error.what());
         }
       }
     }
@@ -131,11 +133,6 @@ class Predicting {
       }
     }
   }
-
-  // A model that gives such a number is broken: no row of it is worth having.
-  struct NotFinite : RecordError {
-    using RecordError::RecordError;
-  };
 
   const PredictFlags& flags_;
   std::vector<Predictor> networks_;

@@ -4,9 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
-#include <map>
+#include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "san/base/parallel.h"
@@ -14,9 +17,12 @@
 namespace san {
 namespace {
 
-// Enough graphs that threads end together within a percent or so; few enough to be small change in memory.
-constexpr size_t kChunkRecords = 512;
-constexpr size_t kChunkBytes = size_t{8} << 20;
+// A thread reads and converts this much at a time: enough that threads seldom meet, few enough that they end together.
+constexpr size_t kPieceRecords = 8;
+constexpr size_t kPieceBytes = size_t{64} << 10;
+// What is in memory between reading and taking: enough that a slow graph does not hold up the other threads.
+constexpr size_t kMaxPieces = 64;
+constexpr size_t kMaxBytes = size_t{8} << 20;
 
 size_t bytes_of(const Record& record) {
   const Graph& graph = record.graph;
@@ -28,266 +34,262 @@ size_t bytes_of(const Record& record) {
 struct Slot {
   Record record;
   Streamed streamed;
-  std::string problem;  // not empty: a bad record
+  std::string problem;         // not empty: a bad record
+  std::exception_ptr failure;  // what ends the stream when it is this record's turn
 };
 
-// The costly half: the graph of a record, and its eigenpairs.
-void complete(const GraphSource& source, const StreamOptions& options, Record record, Streamed& streamed) {
-  streamed.index = record.index;
-  streamed.where = record.where;
-  streamed.graph = source.convert(std::move(record));
-  if (!options.with_spectra || streamed.graph.eigenpairs) return;
-  try {
-    streamed.graph.eigenpairs = to_eigenpairs(compute_spectrum(streamed.graph, options.spectral));
-  } catch (const Error& error) {
-    fail("{}: {}", streamed.where, error.what());
-  }
-}
+// Neighbours in the input. The thread that reads them converts them and, when they were taken, frees them: memory that
+// one thread allocates and another frees makes the two wait for each other in malloc.
+struct Piece {
+  size_t thread = 0;
+  std::vector<Slot> slots;
+  StreamBlock block;           // for stream_blocks
+  std::exception_ptr failure;  // of its work
+  size_t bytes = 0;
+  bool done = false;
+};
 
-class Reporter {
+using Work = std::function<void(Streamed&)>;
+using BlockWork = std::function<void(StreamBlock&)>;
+
+// Every thread, the caller's too, reads a piece when nobody else is reading and converts it; the caller's takes the oldest
+// piece first when it is done. So no thread has a fixed part that could leave it idle, and one thread is a plain loop.
+class Stream {
  public:
-  Reporter(const GraphSource& source, const std::function<void(const Progress&)>& report)
-      : source_(source), report_(report) {}
+  // One of `work` (per graph) and `block_work` (per piece of up to `records`) may be empty, or both.
+  Stream(GraphSource& source, const StreamOptions& options, const Work& work, const BlockWork& block_work,
+         size_t records)
+      : source_(source), options_(options), work_(work), block_work_(block_work), records_(records) {
+    const int threads = options.threads > 0 ? options.threads : available_threads();
+    used_.resize(static_cast<size_t>(threads));
+    max_pieces_ = std::max(kMaxPieces, 4 * used_.size());
+    try {
+      for (size_t i = 1; i < used_.size(); ++i) helpers_.emplace_back([this, i] { help(i); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~Stream() { stop(); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
-  void update(int64_t done, bool last) {
-    if (!report_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (!last && now - shown_ < std::chrono::milliseconds(200)) return;
-    shown_ = now;
-    report_({done, last ? 1.0 : fraction_.load()});
+  // The oldest piece, converted; null at the end. For the caller's thread; release() that before asking for the next.
+  Piece* next() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (!pieces_.empty() && pieces_.front()->done) return pieces_.front().get();
+      if (pieces_.empty() && read_all_) return nullptr;
+      if (!step(lock, 0)) caller_.wait(lock);
+    }
   }
 
-  // To be called where nobody reads the source at the same time.
-  void read_so_far() {
-    const auto total = static_cast<double>(source_.bytes_total());
-    if (report_ && total > 0) fraction_ = static_cast<double>(source_.bytes_read()) / total;
+  void release() {
+    const std::lock_guard lock(mutex_);
+    bytes_ -= pieces_.front()->bytes;
+    used_[pieces_.front()->thread].push_back(std::move(pieces_.front()));
+    pieces_.pop_front();
+    helper_.notify_one();
   }
+
+  double fraction() const { return fraction_; }
 
  private:
-  std::atomic<double> fraction_{0};
-  const GraphSource& source_;
-  const std::function<void(const Progress&)>& report_;
-  std::chrono::steady_clock::time_point shown_{};
-};
+  void help(size_t thread) {
+    std::unique_lock lock(mutex_);
+    while (!stopping_)
+      if (!step(lock, thread)) helper_.wait(lock);
+  }
 
-}  // namespace
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    helper_.notify_all();
+    helpers_.clear();
+  }
 
-int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
-                      const std::function<void(Streamed&)>& take) {
-  Reporter reporter(source, options.progress);
-  int64_t bad = 0, done = 0;
-  const auto report_bad = [&](const std::string& problem) {
-    if (!options.skip_bad_records) throw RecordError(problem);
-    ++bad;
-    if (options.on_bad_record) options.on_bad_record(problem);
-  };
-  std::vector<Slot> slots(kChunkRecords);
-  for (bool more = true; more;) {
-    size_t count = 0;
-    for (size_t bytes = 0; count < kChunkRecords && bytes < kChunkBytes; ++count) {
-      Slot& slot = slots[count];
-      slot = {};
+  // Frees what was taken, or reads and converts one piece, unlocked meanwhile. False, and not unlocked meanwhile: there is
+  // nothing to do until another thread gets on.
+  bool step(std::unique_lock<std::mutex>& lock, size_t thread) {
+    if (!used_[thread].empty()) {
+      std::vector<std::unique_ptr<Piece>> used = std::exchange(used_[thread], {});
+      lock.unlock();
+      used.clear();
+      lock.lock();
+      return true;  // much may have changed meanwhile: the caller of this looks again
+    }
+    if (reading_ || read_all_ || pieces_.size() >= max_pieces_ || bytes_ >= kMaxBytes) return false;
+    reading_ = true;
+    lock.unlock();
+    auto owner = std::make_unique<Piece>();
+    Piece& piece = *owner;
+    piece.thread = thread;
+    const bool more = read(piece);
+    lock.lock();
+    reading_ = false;
+    if (!more) read_all_ = true;
+    bytes_ += piece.bytes;
+    pieces_.push_back(std::move(owner));
+    helper_.notify_one();
+    caller_.notify_one();
+    lock.unlock();
+    const bool good = convert(piece);
+    lock.lock();
+    piece.done = true;
+    if (!good) read_all_ = true;  // the stream will end in this piece
+    if (&piece == pieces_.front().get()) caller_.notify_one();
+    return true;
+  }
+
+  // False: nothing follows, or nothing that would be used.
+  bool read(Piece& piece) {
+    bool more = true;
+    const size_t round = pieces_read_++ / used_.size();
+    const size_t records = std::min(records_, kPieceRecords << std::min<size_t>(round, 16));
+    piece.slots.reserve(records);
+    while (more && piece.slots.size() < records && piece.bytes < kPieceBytes) {
+      Slot& slot = piece.slots.emplace_back();
       try {
-        more = source.next(slot.record);
-        if (!more) break;
-        bytes += bytes_of(slot.record);
+        more = source_.next(slot.record);
+        if (!more)
+          piece.slots.pop_back();
+        else
+          piece.bytes += bytes_of(slot.record);
       } catch (const RecordError& error) {
         slot.problem = error.what();
-        // What follows will not be used: without this, a file with a bad first line would be read for a while.
-        if (!options.skip_bad_records) {
-          ++count;
-          break;
-        }
+        more = options_.skip_bad_records;  // a file with a bad first line is not read for a while
+      } catch (...) {
+        slot.failure = std::current_exception();
+        more = false;
       }
     }
-    parallel_for(static_cast<int64_t>(count), options.threads, [&](int64_t i) {
-      Slot& slot = slots[static_cast<size_t>(i)];
-      if (!slot.problem.empty()) return;
-      try {
-        complete(source, options, std::move(slot.record), slot.streamed);
-        if (work) work(slot.streamed);
-      } catch (const Error& error) {
-        slot.problem = error.what();
+    const auto total = static_cast<double>(source_.bytes_total());
+    fraction_ = total > 0 ? static_cast<double>(source_.bytes_read()) / total : 0.0;
+    return more;
+  }
+
+  // False: a record of it ends the stream.
+  bool convert(Piece& piece) const {
+    for (Slot& slot : piece.slots) {
+      if (stopping_) return false;
+      if (slot.problem.empty() && !slot.failure) convert(slot);
+      if (slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) return false;
+    }
+    return !block_work_ || work_together(piece);
+  }
+
+  bool work_together(Piece& piece) const {
+    std::vector<Slot*> slots;
+    for (Slot& slot : piece.slots) {
+      if (!slot.problem.empty()) continue;
+      slots.push_back(&slot);
+      piece.block.graphs.push_back(&slot.streamed);
+    }
+    piece.block.problems.resize(slots.size());
+    bool good = true;
+    try {
+      block_work_(piece.block);
+    } catch (...) {
+      piece.failure = std::current_exception();
+      return false;
+    }
+    for (size_t i = 0; i < slots.size(); ++i) {
+      slots[i]->problem = piece.block.problems[i];
+      good = good && (slots[i]->problem.empty() || options_.skip_bad_records);
+    }
+    return good;
+  }
+
+  void convert(Slot& slot) const {
+    const std::string where = slot.record.where;
+    try {
+      slot.streamed.index = slot.record.index;
+      slot.streamed.where = where;
+      Graph& graph = slot.streamed.graph;
+      graph = source_.convert(std::move(slot.record));
+      if (options_.with_spectra && !graph.eigenpairs) {
+        try {
+          graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, options_.spectral));
+        } catch (const Error& error) {
+          fail("{}: {}", where, error.what());
+        }
       }
-    });
-    for (size_t i = 0; i < count; ++i) {
-      Slot& slot = slots[i];
+      if (work_) work_(slot.streamed);
+    } catch (const Error& error) {
+      slot.problem = error.what();
+    } catch (...) {
+      slot.failure = std::current_exception();
+    }
+  }
+
+  GraphSource& source_;
+  const StreamOptions& options_;
+  const Work& work_;
+  const BlockWork& block_work_;
+  const size_t records_;
+  size_t pieces_read_ = 0;  // of the thread that is reading
+  size_t max_pieces_ = kMaxPieces;
+  std::atomic<double> fraction_ = 0;
+  std::atomic<bool> stopping_ = false;
+
+  std::mutex mutex_;  // over all below, but not over what is in a piece
+  std::condition_variable caller_, helper_;
+  std::deque<std::unique_ptr<Piece>> pieces_;              // read and not yet released, in input order
+  std::vector<std::vector<std::unique_ptr<Piece>>> used_;  // released, by the thread that frees them
+  size_t bytes_ = 0;
+  bool reading_ = false, read_all_ = false;
+  std::vector<std::jthread> helpers_;
+};
+
+// take and take_block: as work and block_work.
+int64_t run(const StreamOptions& options, Stream& stream, const Work& take, const BlockWork& take_block) {
+  int64_t bad = 0, done = 0;
+  auto shown = std::chrono::steady_clock::now();
+  while (Piece* piece = stream.next()) {
+    for (Slot& slot : piece->slots) {
+      if (slot.failure) std::rethrow_exception(slot.failure);
       if (slot.problem.empty()) {
         try {
-          take(slot.streamed);
+          if (take) take(slot.streamed);
           ++done;
         } catch (const RecordError& error) {
           slot.problem = error.what();
         }
       }
-      if (!slot.problem.empty()) report_bad(slot.problem);
-      slot = {};
+      if (slot.problem.empty()) continue;
+      if (!options.skip_bad_records) throw RecordError(slot.problem);
+      ++bad;
+      if (options.on_bad_record) options.on_bad_record(slot.problem);
     }
-    reporter.read_so_far();
-    reporter.update(done, false);
+    if (piece->failure) std::rethrow_exception(piece->failure);
+    if (take_block) take_block(piece->block);
+    stream.release();
+    const auto now = std::chrono::steady_clock::now();
+    if (options.progress && now - shown > std::chrono::milliseconds(200)) {
+      shown = now;
+      options.progress({done, stream.fraction()});
+    }
   }
-  reporter.update(done, true);
+  if (options.progress) options.progress({done, 1.0});
   return bad;
 }
 
-void StreamBlock::reject(size_t i, const std::string& message) {
-  bad.resize(graphs.size(), false);
-  bad[i] = true;
-  problems.push_back({graphs[i].index, message});
-}
-
-namespace {
-
-// The threads of stream_blocks and what they share.
-class BlockPipeline {
- public:
-  BlockPipeline(GraphSource& source, const StreamOptions& options, int block,
-                const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take)
-      : source_(source),
-        options_(options),
-        block_(static_cast<size_t>(std::max(1, block))),
-        work_(work),
-        take_(take),
-        threads_(options.threads > 0 ? options.threads : available_threads()),
-        reporter_(source, options.progress) {}
-
-  int64_t run() {
-    parallel_for(threads_, threads_, [&](int64_t) { serve(); });
-    if (failure_) std::rethrow_exception(failure_);
-    reporter_.update(done_, true);
-    return bad_;
-  }
-
- private:
-  void serve() {
-    try {
-      std::vector<Record> records;
-      for (;;) {
-        int64_t ticket = 0;
-        StreamBlock block;
-        if (!read(records, block.problems, ticket)) return;
-        for (Record& record : records) {
-          const int64_t index = record.index;
-          Streamed streamed;
-          try {
-            complete(source_, options_, std::move(record), streamed);
-            block.graphs.push_back(std::move(streamed));
-          } catch (const Error& error) {
-            block.problems.push_back({index, error.what()});
-            if (!options_.skip_bad_records) break;
-          }
-        }
-        if (options_.skip_bad_records || block.problems.empty()) work_(block);
-        if (!options_.skip_bad_records && !block.problems.empty()) end_reading();
-        std::sort(block.problems.begin(), block.problems.end(),
-                  [](const auto& a, const auto& b) { return a.index < b.index; });
-        if (!hand_over(ticket, std::move(block))) return;
-      }
-    } catch (...) {
-      stop(std::current_exception());
-    }
-  }
-
-  // Cuts the next block off the input; false at its end or when all is over.
-  bool read(std::vector<Record>& records, std::vector<StreamBlock::Problem>& problems, int64_t& ticket) {
-    const std::lock_guard reading(reading_);
-    if (ended_) return false;
-    ticket = tickets_++;
-    const size_t limit = std::min(block_, size_t{4} << std::min<int64_t>(ticket / threads_, 20));
-    records.clear();
-    for (size_t bytes = 0; records.size() < limit && bytes < kChunkBytes;) {
-      Record record;
-      try {
-        if (!source_.next(record)) {
-          ended_ = true;
-          break;
-        }
-      } catch (const RecordError& error) {
-        problems.push_back({INT64_MAX, error.what()});  // behind all others of the block
-        ended_ = !options_.skip_bad_records;
-        break;
-      }
-      bytes += bytes_of(record);
-      records.push_back(std::move(record));
-    }
-    // The bytes read so far, for the progress line: only here is it safe to ask.
-    reporter_.read_so_far();
-    return true;
-  }
-
-  // Blocks wait here for those before them, and threads that are far ahead for the others. False: all is over.
-  bool hand_over(int64_t ticket, StreamBlock block) {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return failed_ || ticket < next_ + 4 * threads_; });
-    if (failed_) return false;
-    waiting_.emplace(ticket, std::move(block));
-    if (taking_) return true;
-    taking_ = true;
-    while (!failed_ && !waiting_.empty() && waiting_.begin()->first == next_) {
-      StreamBlock first = std::move(waiting_.begin()->second);
-      waiting_.erase(waiting_.begin());
-      lock.unlock();
-      deliver(first);  // throws: taking_ stays set, nothing is taken any more
-      lock.lock();
-      ++next_;
-      room_.notify_all();
-    }
-    taking_ = false;
-    return !failed_;
-  }
-
-  void deliver(StreamBlock& block) {
-    for (const StreamBlock::Problem& problem : block.problems) {
-      if (!options_.skip_bad_records) throw RecordError(problem.message);
-      if (options_.on_bad_record) options_.on_bad_record(problem.message);
-    }
-    bad_ += static_cast<int64_t>(block.problems.size());
-    take_(block);
-    for (size_t i = 0; i < block.graphs.size(); ++i) done_ += block.rejected(i) ? 0 : 1;
-    reporter_.update(done_, false);
-  }
-
-  void end_reading() {
-    const std::lock_guard reading(reading_);
-    ended_ = true;
-  }
-
-  void stop(std::exception_ptr failure) {
-    end_reading();
-    const std::lock_guard lock(mutex_);
-    if (!failed_) failure_ = std::move(failure);
-    failed_ = true;
-    room_.notify_all();
-  }
-
-  GraphSource& source_;
-  const StreamOptions& options_;
-  const size_t block_;
-  const std::function<void(StreamBlock&)>& work_;
-  const std::function<void(StreamBlock&)>& take_;
-  const int threads_;
-
-  std::mutex reading_;  // the source, and:
-  bool ended_ = false;
-  int64_t tickets_ = 0;
-
-  std::mutex mutex_;
-  std::condition_variable room_;
-  std::map<int64_t, StreamBlock> waiting_;
-  int64_t next_ = 0;  // ticket of the block to be taken next
-  bool taking_ = false, failed_ = false;
-  std::exception_ptr failure_;
-
-  // Of the thread that is taking.
-  Reporter reporter_;
-  int64_t bad_ = 0, done_ = 0;
-};
-
 }  // namespace
+
+int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
+                      const std::function<void(Streamed&)>& take) {
+  const BlockWork none;
+  Stream stream(source, options, work, none, kPieceRecords);
+  return run(options, stream, take, none);
+}
 
 int64_t stream_blocks(GraphSource& source, const StreamOptions& options, int block,
                       const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take) {
-  return BlockPipeline(source, options, block, work, take).run();
+  const Work none;
+  Stream stream(source, options, none, work, static_cast<size_t>(std::max(1, block)));
+  return run(options, stream, none, take);
 }
 
 }  // namespace san

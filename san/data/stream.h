@@ -34,35 +34,23 @@ struct Streamed {
   std::shared_ptr<void> encoded;  // for `work` to fill, when it makes something else of the graph
 };
 
-// Calls work (may be null) on many threads, then take on the caller's, in input order. An Error of work or a RecordError
-// of take makes
-// the record a bad one. Returns the number of bad records. At most a few
-// hundred graphs are in memory at a time.
+// Calls work (may be null) on options.threads threads, the caller's among them, and take on the caller's, in input order,
+// while later records are read and worked on. source.next is called by one thread at a time. An Error of work or a
+// RecordError of take makes the record a bad one; whatever else is thrown comes out of this function when it is that
+// record's turn and the other threads have ended. Returns the number of bad records. At most a few hundred graphs are in
+// memory at a time.
 int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
                       const std::function<void(Streamed&)>& take);
 
-// Some graphs in a row, worked on together by one thread.
+// Graphs that are neighbours in the input, worked on together by one thread.
 struct StreamBlock {
-  struct Problem {
-    int64_t index;  // of the record
-    std::string message;
-  };
-  std::vector<Streamed> graphs;
-  std::vector<Problem> problems;  // bad records
-  std::string text;               // for `work` to fill and `take` to use
-
-  // Makes graph i a bad record. It stays in `graphs`.
-  void reject(size_t i, const std::string& message);
-  bool rejected(size_t i) const { return i < bad.size() && bad[i]; }
-
-  std::vector<bool> bad = {};  // see rejected()
+  std::vector<Streamed*> graphs;      // without those that could not be read
+  std::vector<std::string> problems;  // one per graph, for `work` to fill: not empty makes it a bad record
+  std::string text;                   // for `work` to fill and `take` to use
 };
 
-// As stream_graphs for work that wants several graphs at once: every thread cuts a block of up to `block` records (the first
-// ones smaller, so that all threads have something to do) off the input, converts them, computes eigenpairs and calls work,
-// so that reading, eigenpairs and work overlap on all cores. `take` and options.progress are called for one block at a
-// time, in input order, from any thread. An Error of work or take ends everything and comes out here. Returns the number of
-// bad records.
+// As stream_graphs for work that wants several graphs at once, up to `block` of them: the first blocks are smaller, so that
+// all threads soon have something to do. What work throws ends the stream when it is that block's turn.
 int64_t stream_blocks(GraphSource& source, const StreamOptions& options, int block,
                       const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take);
 

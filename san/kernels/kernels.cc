@@ -34,7 +34,7 @@ const Kernels& kernels() {
 int64_t lpe_scratch(const LpeShape& shape) {
   const int64_t tokens = shape.tokens();
   const int64_t attention = 9 * shape.k * tokens + 3 * tokens;
-  const int64_t feed_forward = 16 * (tokens < 512 ? 512 : tokens);
+  const int64_t feed_forward = 16 * 256 + 8 * kLanes * (2 * shape.k + 1);
   return (attention > feed_forward ? attention : feed_forward) + kPad;
 }
 

@@ -38,8 +38,9 @@ struct Gemm {
 
 // --- the LPE encoder -------------------------------------------------------------------------------------------------
 
-// Tokens come in blocks of kLanes sequences of m positions: an array "[k][T]" of a block holds, for each of k features, T
-// = 16 m numbers, token (position i, lane s) at i * 16 + s. Lanes beyond the last sequence are zeros with count 0.
+// Tokens come in blocks of kLanes sequences of m positions. An array "[k][T]" of a block holds k features of T = 16 m tokens
+// as [position][feature][lane]: distances between features are known to the compiler, whatever m is. Per-token numbers
+// "[T]" are [position][lane]. Lanes beyond the last sequence are zeros with count 0.
 struct LpeShape {
   int k = 0, heads = 0, m = 0;
   int ff = 0;         // hidden units

@@ -3,27 +3,32 @@
 constexpr float kLpeEps = 1e-5F;
 constexpr int kHiddenBlock = 128;  // hidden units whose weights stay in the first-level cache
 constexpr int kHiddenStep = 8;     // hidden units that backward holds at a time
-constexpr int kBackwardTokens = 512;
+constexpr int kBackwardTokens = 256;  // tokens of a piece of the backward pass
+
+// Where token t (position * 16 + lane) of feature 0 stands in an array of `width` features; feature c is c * 16 further on.
+SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes * width + t % kLanes; }
 
 static void lpe_linear(const float* w, const float* bias, const float* x, float* y, int in, int out, int64_t tokens) {
   for (int64_t t = 0; t < tokens; t += VL) {
+    const float* from = x + token_at(in, t);
+    float* to = y + token_at(out, t);
     int o = 0;
     for (; o + 4 <= out; o += 4) {
       V acc[4];
 #pragma GCC unroll 4
       for (int q = 0; q < 4; ++q) acc[q] = splat(bias == nullptr ? 0.0F : bias[o + q]);
       for (int i = 0; i < in; ++i) {
-        const V xv = load(x + i * tokens + t);
+        const V xv = load(from + i * kLanes);
 #pragma GCC unroll 4
         for (int q = 0; q < 4; ++q) acc[q] += xv * w[(o + q) * in + i];
       }
 #pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) store(y + (o + q) * tokens + t, acc[q]);
+      for (int q = 0; q < 4; ++q) store(to + (o + q) * kLanes, acc[q]);
     }
     for (; o < out; ++o) {
       V acc = splat(bias == nullptr ? 0.0F : bias[o]);
-      for (int i = 0; i < in; ++i) acc += load(x + i * tokens + t) * w[o * in + i];
-      store(y + o * tokens + t, acc);
+      for (int i = 0; i < in; ++i) acc += load(from + i * kLanes) * w[o * in + i];
+      store(to + o * kLanes, acc);
     }
   }
 }
@@ -31,10 +36,12 @@ static void lpe_linear(const float* w, const float* bias, const float* x, float*
 // dX[i][t] (+)= sum_o W[o][i] dY[o][t]
 static void lpe_linear_back(const float* w, const float* dy, float* dx, int in, int out, int64_t tokens, bool accumulate) {
   for (int64_t t = 0; t < tokens; t += VL) {
+    const float* from = dy + token_at(out, t);
+    float* to = dx + token_at(in, t);
     for (int i = 0; i < in; ++i) {
-      V acc = accumulate ? load(dx + i * tokens + t) : V{};
-      for (int o = 0; o < out; ++o) acc += load(dy + o * tokens + t) * w[o * in + i];
-      store(dx + i * tokens + t, acc);
+      V acc = accumulate ? load(to + i * kLanes) : V{};
+      for (int o = 0; o < out; ++o) acc += load(from + o * kLanes) * w[o * in + i];
+      store(to + i * kLanes, acc);
     }
   }
 }
@@ -64,61 +71,35 @@ SAN_INLINE V sums_of(V* acc) {
 #endif
 }
 
-// dW[a][b] += sum over blocks and t of A[a][t] B[b][t], for `na` rows of A (a multiple of VL / 4) and nb rows of B. Block
-// strides are those of the two arrays, row strides `a_row` and `b_row`.
-static void outer_sums(const float* a, int64_t a_row, int64_t a_block, const float* b, int64_t b_row, int64_t b_block,
-                       int64_t blocks, int64_t tokens, int na, int nb, float* dw) {
-  constexpr int kRows = VL / 4;
-  for (int row = 0; row < na; row += kRows) {
-    for (int column = 0; column < nb; column += 4) {
-      int at[4];  // the last tile may be narrow: its spare columns repeat the last one
-      for (int q = 0; q < 4; ++q) at[q] = column + q < nb ? column + q : nb - 1;
-      V acc[VL];
-#pragma GCC unroll 16
-      for (int i = 0; i < VL; ++i) acc[i] = V{};
-      for (int64_t block = 0; block < blocks; ++block) {
-        const float* pa = a + block * a_block + row * a_row;
-        const float* pb = b + block * b_block;
-        const float *b0 = pb + at[0] * b_row, *b1 = pb + at[1] * b_row, *b2 = pb + at[2] * b_row, *b3 = pb + at[3] * b_row;
-        for (int64_t t = 0; t < tokens; t += VL) {
-          const V x0 = load(b0 + t), x1 = load(b1 + t), x2 = load(b2 + t), x3 = load(b3 + t);
-#pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) {
-            const V y = load(pa + r * a_row + t);
-            acc[4 * r] += y * x0;
-            acc[4 * r + 1] += y * x1;
-            acc[4 * r + 2] += y * x2;
-            acc[4 * r + 3] += y * x3;
-          }
-        }
-      }
-      float sums[VL];
-      store(sums, sums_of(acc));
-      for (int r = 0; r < kRows; ++r) {
-        for (int q = 0; q < 4 && column + q < nb; ++q) dw[(row + r) * nb + column + q] += sums[4 * r + q];
-      }
-    }
-  }
-}
-
-static float row_sum(const float* x, int64_t tokens) {
+// Sum over tokens of feature c of an array of `width` features.
+static float feature_sum(const float* x, int width, int c, int64_t tokens) {
   V acc{};
-  for (int64_t t = 0; t < tokens; t += VL) acc += load(x + t);
+  for (int64_t t = 0; t < tokens; t += VL) acc += load(x + token_at(width, t) + c * kLanes);
   return sum_of(acc);
 }
 
 static void lpe_linear_gradient(const float* dy, const float* x, float* dw, float* db, int in, int out, int64_t tokens) {
-  constexpr int kRows = VL / 4;
-  const int whole = out / kRows * kRows;
-  outer_sums(dy, tokens, 0, x, tokens, 0, 1, tokens, whole, in, dw);
-  for (int o = whole; o < out; ++o) {
-    for (int i = 0; i < in; ++i) {
+  for (int o = 0; o < out; ++o) {
+    int i = 0;
+    for (; i + 4 <= in; i += 4) {
+      V acc[4] = {};
+      for (int64_t t = 0; t < tokens; t += VL) {
+        const V d = load(dy + token_at(out, t) + o * kLanes);
+        const float* from = x + token_at(in, t) + i * kLanes;
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; ++q) acc[q] += d * load(from + q * kLanes);
+      }
+      for (int q = 0; q < 4; ++q) dw[o * in + i + q] += sum_of(acc[q]);
+    }
+    for (; i < in; ++i) {
       V acc{};
-      for (int64_t t = 0; t < tokens; t += VL) acc += load(dy + o * tokens + t) * load(x + i * tokens + t);
+      for (int64_t t = 0; t < tokens; t += VL) {
+        acc += load(dy + token_at(out, t) + o * kLanes) * load(x + token_at(in, t) + i * kLanes);
+      }
       dw[o * in + i] += sum_of(acc);
     }
+    if (db != nullptr) db[o] += feature_sum(dy, out, o, tokens);
   }
-  for (int o = 0; db != nullptr && o < out; ++o) db[o] += row_sum(dy + o * tokens, tokens);
 }
 
 SAN_INLINE V inverse_root(V x) {
@@ -127,23 +108,24 @@ SAN_INLINE V inverse_root(V x) {
   return out;
 }
 
-// x [k][T] -> hat, rstd, and x = hat * weight + bias.
+// x -> hat, rstd, and x = hat * weight + bias.
 static void layer_norm(int k, int64_t tokens, float* x, const float* weight, const float* bias, float* hat, float* rstd) {
   const float inverse = 1.0F / static_cast<float>(k);
   for (int64_t t = 0; t < tokens; t += VL) {
+    const int64_t at = token_at(k, t);
     V mean{}, variance{};
-    for (int c = 0; c < k; ++c) mean += load(x + c * tokens + t);
+    for (int c = 0; c < k; ++c) mean += load(x + at + c * kLanes);
     mean *= inverse;
     for (int c = 0; c < k; ++c) {
-      const V d = load(x + c * tokens + t) - mean;
+      const V d = load(x + at + c * kLanes) - mean;
       variance += d * d;
     }
     const V r = inverse_root(variance * inverse + kLpeEps);
     if (rstd != nullptr) store(rstd + t, r);
     for (int c = 0; c < k; ++c) {
-      const V h = (load(x + c * tokens + t) - mean) * r;
-      if (hat != nullptr) store(hat + c * tokens + t, h);
-      store(x + c * tokens + t, h * weight[c] + bias[c]);
+      const V h = (load(x + at + c * kLanes) - mean) * r;
+      if (hat != nullptr) store(hat + at + c * kLanes, h);
+      store(x + at + c * kLanes, h * weight[c] + bias[c]);
     }
   }
 }
@@ -154,27 +136,29 @@ static void layer_norm_back(int k, int64_t tokens, float* d, const float* weight
   for (int c = 0; c < k; ++c) {
     V sum{}, sum_hat{};
     for (int64_t t = 0; t < tokens; t += VL) {
-      const V g = load(d + c * tokens + t);
+      const int64_t at = token_at(k, t) + c * kLanes;
+      const V g = load(d + at);
       sum += g;
-      sum_hat += g * load(hat + c * tokens + t);
+      sum_hat += g * load(hat + at);
     }
     d_weight[c] += sum_of(sum_hat);
     d_bias[c] += sum_of(sum);
   }
   const float inverse = 1.0F / static_cast<float>(k);
   for (int64_t t = 0; t < tokens; t += VL) {
+    const int64_t at = token_at(k, t);
     V mean{}, mean_hat{};
     for (int c = 0; c < k; ++c) {
-      const V g = load(d + c * tokens + t) * weight[c];
+      const V g = load(d + at + c * kLanes) * weight[c];
       mean += g;
-      mean_hat += g * load(hat + c * tokens + t);
+      mean_hat += g * load(hat + at + c * kLanes);
     }
     mean *= inverse;
     mean_hat *= inverse;
     const V r = load(rstd + t);
     for (int c = 0; c < k; ++c) {
-      const V g = load(d + c * tokens + t) * weight[c];
-      store(d + c * tokens + t, r * (g - mean - load(hat + c * tokens + t) * mean_hat));
+      const V g = load(d + at + c * kLanes) * weight[c];
+      store(d + at + c * kLanes, r * (g - mean - load(hat + at + c * kLanes) * mean_hat));
     }
   }
 }
@@ -192,22 +176,22 @@ static void drop_features(const LpeBlock& b, const Dropout& d, float* x) {
   const int64_t tokens = b.shape->tokens();
   for (int64_t t = 0; t < tokens; t += VL) {
     const VU bits = token_bits(d.key, b.first_sequence, b.shape->m, t);
+    float* at = x + token_at(b.shape->k, t);
     for (int c = 0; c < b.shape->k; ++c) {
       const VI keep = keep_column(bits, d, static_cast<uint32_t>(c));
-      store(x + c * tokens + t, select(keep, load(x + c * tokens + t) * d.scale));
+      store(at + c * kLanes, select(keep, load(at + c * kLanes) * d.scale));
     }
   }
 }
 
-// The attention weights of query i of one head for VL lanes, before dropout: p[j] (stride 16).
-SAN_INLINE void attention_row(const LpeBlock& b, const float* q, const float* k, int width, int i, int lane, VI counts,
-                              float scale, float* p) {
-  const int m = b.shape->m;
-  const int64_t tokens = b.shape->tokens();
+// The attention weights of query i of one head for VL lanes, before dropout: p[j] (stride 16). `q` and `k` point at the
+// head's first feature and the lanes at position 0; positions are `step` floats apart.
+SAN_INLINE void attention_row(int m, const float* q, const float* k, int64_t step, int width, int i, VI counts, float scale,
+                              float* p) {
   V largest = splat(-1e30F);
   for (int j = 0; j < m; ++j) {
     V s{};
-    for (int c = 0; c < width; ++c) s += load(q + c * tokens + i * kLanes + lane) * load(k + c * tokens + j * kLanes + lane);
+    for (int c = 0; c < width; ++c) s += load(q + i * step + c * kLanes) * load(k + j * step + c * kLanes);
     s = (counts > j) ? s * scale : splat(-1e30F);
     largest = maximum(largest, s);
     store(p + j * kLanes, s);
@@ -231,17 +215,17 @@ SAN_INLINE VI lane_counts(const LpeBlock& b, int lane) {
 
 static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, float* p) {
   const LpeShape& s = *b.shape;
-  const int64_t tokens = s.tokens();
   const int width = s.k / s.heads;
+  const int64_t step = int64_t{3} * s.k * kLanes;
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(width));
   const Dropout& drop = b.layer->attention;
   for (int lane = 0; lane < kLanes; lane += VL) {
     const VI counts = lane_counts(b, lane);
     for (int h = 0; h < s.heads; ++h) {
-      const float* q = qkv + h * width * tokens;
-      const float *k = q + s.k * tokens, *v = k + s.k * tokens;
+      const float* q = qkv + h * width * kLanes + lane;
+      const float *k = q + s.k * kLanes, *v = k + s.k * kLanes;
       for (int i = 0; i < s.m; ++i) {
-        attention_row(b, q, k, width, i, lane, counts, scale, p);
+        attention_row(s.m, q, k, step, width, i, counts, scale, p);
         if (drop.active()) {
           const VU bits = token_bits(drop.key, b.first_sequence, s.m, i * kLanes + lane);
           for (int j = 0; j < s.m; ++j) {
@@ -251,8 +235,8 @@ static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, flo
         }
         for (int c = 0; c < width; ++c) {
           V sum{};
-          for (int j = 0; j < s.m; ++j) sum += load(p + j * kLanes) * load(v + c * tokens + j * kLanes + lane);
-          store(mixed + (h * width + c) * tokens + i * kLanes + lane, sum);
+          for (int j = 0; j < s.m; ++j) sum += load(p + j * kLanes) * load(v + j * step + c * kLanes);
+          store(mixed + (i * s.k + h * width + c) * kLanes + lane, sum);
         }
       }
     }
@@ -261,17 +245,25 @@ static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, flo
 
 // --- feed-forward ----------------------------------------------------------------------------------------------------
 
+// Floats from one vector of tokens to the next: the next position, or the other lanes of the same one.
+#if SAN_VL == 16
+#define SAN_NEXT(v) ((v) * k * kLanes)
+#else
+#define SAN_NEXT(v) ((v) * VL)  // groups of two vectors start at an even one
+#endif
+
 // Tokens in groups of TV vectors, hidden units in groups of HB: weights are broadcast once per group, so loads keep behind
 // the multiplications. K = width, 0 = any.
 template <int K, int TV, int HB, bool kDrop>
-SAN_INLINE void feed_forward_group(const LpeLayer& layer, int k, int64_t tokens, int begin, int end,
+SAN_ALONE void feed_forward_group(const LpeLayer& layer, int width, int begin, int end,
                                    const float* __restrict x, float* __restrict y, const VU* bits) {
+  const int k = K > 0 ? K : width;
   const uint32_t threshold = layer.hidden.threshold;
   constexpr bool kHold = K > 0 && K * TV <= 16;  // sums stay in registers
   V acc[kHold ? K * TV : 1];
   if constexpr (kHold) {
 #pragma GCC unroll 16
-    for (int i = 0; i < K * TV; ++i) acc[i] = load(y + i / TV * tokens + i % TV * VL);
+    for (int i = 0; i < K * TV; ++i) acc[i] = load(y + i / TV * kLanes + SAN_NEXT(i % TV));
   }
   const float *w1 = layer.ff1 + static_cast<int64_t>(begin) * k, *w2 = layer.ff2 + static_cast<int64_t>(begin) * k;
   for (int h = begin; h < end; h += HB, w1 += HB * k, w2 += HB * k) {
@@ -285,7 +277,7 @@ SAN_INLINE void feed_forward_group(const LpeLayer& layer, int k, int64_t tokens,
     for (int c = 0; c < k; ++c) {
       V xv[TV];
 #pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) xv[v] = load(x + c * tokens + v * VL);
+      for (int v = 0; v < TV; ++v) xv[v] = load(x + c * kLanes + SAN_NEXT(v));
 #pragma GCC unroll 8
       for (int q = 0; q < HB; ++q) {
         const V w = splat(w1[q * k + c]);
@@ -321,7 +313,7 @@ SAN_INLINE void feed_forward_group(const LpeLayer& layer, int k, int64_t tokens,
       for (int c = 0; c < k; ++c) {
         V sum[TV];
 #pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) sum[v] = load(y + c * tokens + v * VL);
+        for (int v = 0; v < TV; ++v) sum[v] = load(y + c * kLanes + SAN_NEXT(v));
 #pragma GCC unroll 8
         for (int q = 0; q < HB; ++q) {
           const V w = splat(w2[q * k + c]);
@@ -329,13 +321,13 @@ SAN_INLINE void feed_forward_group(const LpeLayer& layer, int k, int64_t tokens,
           for (int v = 0; v < TV; ++v) sum[v] += a[q][v] * w;
         }
 #pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) store(y + c * tokens + v * VL, sum[v]);
+        for (int v = 0; v < TV; ++v) store(y + c * kLanes + SAN_NEXT(v), sum[v]);
       }
     }
   }
   if constexpr (kHold) {
 #pragma GCC unroll 16
-    for (int i = 0; i < K * TV; ++i) store(y + i / TV * tokens + i % TV * VL, acc[i]);
+    for (int i = 0; i < K * TV; ++i) store(y + i / TV * kLanes + SAN_NEXT(i % TV), acc[i]);
   }
 }
 
@@ -357,16 +349,17 @@ static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __
     VU bits[2] = {};
     for (; t + 2 * VL <= tokens; t += 2 * VL) {
       for (int v = 0; kDrop && v < 2; ++v) bits[v] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, t + v * VL);
-      feed_forward_group<K, 2, HB, kDrop>(layer, k, tokens, begin, end, x + t, y + t, bits);
+      feed_forward_group<K, 2, HB, kDrop>(layer, k, begin, end, x + token_at(k, t), y + token_at(k, t), bits);
     }
     if (t < tokens) {
       if (kDrop) bits[0] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, t);
-      feed_forward_group<K, 1, HB, kDrop>(layer, k, tokens, begin, end, x + t, y + t, bits);
+      feed_forward_group<K, 1, HB, kDrop>(layer, k, begin, end, x + token_at(k, t), y + token_at(k, t), bits);
     }
   }
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
-  for (int c = 0; c < k; ++c) {
-    for (int64_t t = 0; t < tokens; t += VL) store(y + c * tokens + t, load(y + c * tokens + t) * scale + layer.ff2_bias[c]);
+  for (int64_t t = 0; t < tokens; t += VL) {
+    float* at = y + token_at(k, t);
+    for (int c = 0; c < k; ++c) store(at + c * kLanes, load(at + c * kLanes) * scale + layer.ff2_bias[c]);
   }
 }
 
@@ -394,9 +387,11 @@ static void feed_forward_any(const LpeBlock& b, const float* x, float* y) {
 
 // Hidden units h .. h + kHiddenStep for TV vectors of tokens: writes them and their gradients, adds to d_x.
 template <int K, int TV, bool kDrop>
-SAN_INLINE void feed_forward_back_group(const LpeLayer& layer, int k, int64_t tokens, int h, const float* __restrict x,
+SAN_ALONE void feed_forward_back_group(const LpeLayer& layer, int width, int h, const float* __restrict x,
                                         const float* __restrict dy, float* __restrict dx, bool first, const VU* bits,
-                                        float* __restrict hidden, float* __restrict d_hidden, int64_t row) {
+                                        float* __restrict hidden, float* __restrict d_hidden) {
+  constexpr int64_t row = kBackwardTokens;
+  const int k = K > 0 ? K : width;
   const uint32_t threshold = layer.hidden.threshold;
   const float *w1 = layer.ff1 + static_cast<int64_t>(h) * k, *w2 = layer.ff2 + static_cast<int64_t>(h) * k;
   for (int part = 0; part < kHiddenStep; part += 4, w1 += 4 * k, w2 += 4 * k) {
@@ -414,8 +409,8 @@ SAN_INLINE void feed_forward_back_group(const LpeLayer& layer, int k, int64_t to
       V xv[TV], dv[TV];
 #pragma GCC unroll 2
       for (int v = 0; v < TV; ++v) {
-        xv[v] = load(x + c * tokens + v * VL);
-        dv[v] = load(dy + c * tokens + v * VL);
+        xv[v] = load(x + c * kLanes + SAN_NEXT(v));
+        dv[v] = load(dy + c * kLanes + SAN_NEXT(v));
       }
 #pragma GCC unroll 4
       for (int q = 0; q < 4; ++q) {
@@ -451,11 +446,13 @@ SAN_INLINE void feed_forward_back_group(const LpeLayer& layer, int k, int64_t to
         store(d_hidden + (part + q) * row + v * VL, g[q][v]);
       }
     }
+    // Without this the compiler keeps all broadcast weights of above for here, on the stack.
+    asm volatile("" ::: "memory");
 #pragma GCC unroll 16
     for (int c = 0; c < k; ++c) {
       V sum[TV];
 #pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) sum[v] = first && part == 0 ? V{} : load(dx + c * tokens + v * VL);
+      for (int v = 0; v < TV; ++v) sum[v] = first && part == 0 ? V{} : load(dx + c * kLanes + SAN_NEXT(v));
 #pragma GCC unroll 4
       for (int q = 0; q < 4; ++q) {
         const V u1 = splat(w1[q * k + c]);
@@ -463,9 +460,68 @@ SAN_INLINE void feed_forward_back_group(const LpeLayer& layer, int k, int64_t to
         for (int v = 0; v < TV; ++v) sum[v] += g[q][v] * u1;
       }
 #pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) store(dx + c * tokens + v * VL, sum[v]);
+      for (int v = 0; v < TV; ++v) store(dx + c * kLanes + SAN_NEXT(v), sum[v]);
     }
   }
+}
+
+// acc[a][b] += A[a][t] * B[b][t] lane by lane, for kHiddenStep rows of A (kBackwardTokens apart) and the features of B, whose
+// token `from` is A's first: sums over lanes are left for later. acc holds rows of k vectors.
+template <int K>
+SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b, int width, int64_t from, int64_t tokens,
+                           float* __restrict acc) {
+  constexpr int kRows = VL / 4;
+  const int k = K > 0 ? K : width;
+  for (int row = 0; row < kHiddenStep; row += kRows) {
+    for (int column = 0; column < k; column += 4) {
+      const int last = k - 1;  // a narrow last tile repeats its last column and does not store it twice
+      const int c1 = column + 1 < k ? column + 1 : last, c2 = column + 2 < k ? column + 2 : last,
+                c3 = column + 3 < k ? column + 3 : last;
+      const float* pa = a + row * kBackwardTokens;
+      V sum[4 * kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const float* start = acc + (row + r) * k * VL;
+        sum[4 * r] = load(start + column * VL);
+        sum[4 * r + 1] = load(start + c1 * VL);
+        sum[4 * r + 2] = load(start + c2 * VL);
+        sum[4 * r + 3] = load(start + c3 * VL);
+      }
+      for (int64_t t = 0; t < tokens; t += VL) {
+        const float* pb = b + token_at(k, from + t);
+        const V x0 = load(pb + column * kLanes), x1 = load(pb + c1 * kLanes), x2 = load(pb + c2 * kLanes),
+                x3 = load(pb + c3 * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const V y = load(pa + r * kBackwardTokens + t);
+          sum[4 * r] += y * x0;
+          sum[4 * r + 1] += y * x1;
+          sum[4 * r + 2] += y * x2;
+          sum[4 * r + 3] += y * x3;
+        }
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        float* to = acc + (row + r) * k * VL;
+        if (c3 == column + 3) store(to + c3 * VL, sum[4 * r + 3]);
+        if (c2 == column + 2) store(to + c2 * VL, sum[4 * r + 2]);
+        if (c1 == column + 1) store(to + c1 * VL, sum[4 * r + 1]);
+        store(to + column * VL, sum[4 * r]);
+      }
+    }
+  }
+}
+
+// out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
+static void add_lane_sums(const float* acc, int count, float scale, float* out) {
+  int i = 0;
+  for (; i + VL <= count; i += VL) {
+    V v[VL];
+#pragma GCC unroll 16
+    for (int q = 0; q < VL; ++q) v[q] = load(acc + (i + q) * VL);
+    store(out + i, load(out + i) + sums_of(v) * scale);
+  }
+  for (; i < count; ++i) out[i] += scale * sum_of(load(acc + i * VL));
 }
 
 template <int K, bool kDrop>
@@ -475,47 +531,50 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
   const int k = K > 0 ? K : s.k;
   const int64_t tokens = s.tokens(), stride = tokens * k;
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
-  const int64_t together = tokens < kBackwardTokens ? kBackwardTokens / tokens : 1;
-  for (int64_t first = 0; first < f.blocks; first += together) {
-    const int64_t blocks = f.blocks - first < together ? f.blocks - first : together;
-    const float *x1 = f.x1 + first * stride, *d_ff = f.d_ff + first * stride;
-    float* d_x = f.d_x + first * stride;
-    const int64_t row = together * tokens;
-    float *hidden = f.scratch, *d_hidden = f.scratch + kHiddenStep * row;
-    for (int h = f.begin; h < f.end; h += kHiddenStep) {
-      for (int64_t block = 0; block < blocks; ++block) {
-        const float *x = x1 + block * stride, *dy = d_ff + block * stride;
-        float* dx = d_x + block * stride;
-        float *ph = hidden + block * tokens, *pd = d_hidden + block * tokens;
-        const uint32_t sequence = f.first_sequence + static_cast<uint32_t>((first + block) * kLanes);
+  // Hidden units of one step and their gradients for a piece of the tokens, sums of gradients: all in the first-level
+  // cache. Scales of dropout are applied once per sum instead of once per unit.
+  constexpr int64_t piece = kBackwardTokens;
+  float *hidden = f.scratch, *d_hidden = hidden + kHiddenStep * piece, *acc1 = d_hidden + kHiddenStep * piece,
+        *acc2 = acc1 + kHiddenStep * k * VL, *acc_bias = acc2 + kHiddenStep * k * VL;
+  for (int h = f.begin; h < f.end; h += kHiddenStep) {
+    for (int64_t i = 0; i < (2 * k + 1) * kHiddenStep * VL; i += VL) store(acc1 + i, V{});
+    for (int64_t block = 0; block < f.blocks; ++block) {
+      const uint32_t sequence = f.first_sequence + static_cast<uint32_t>(block * kLanes);
+      for (int64_t from = 0; from < tokens; from += piece) {
+        const int64_t count = tokens - from < piece ? tokens - from : piece;
+        const float *x = f.x1 + block * stride, *dy = f.d_ff + block * stride;
+        float* dx = f.d_x + block * stride;
         VU bits[2] = {};
         int64_t t = 0;
-        for (; t + 2 * VL <= tokens; t += 2 * VL) {
-          for (int v = 0; kDrop && v < 2; ++v) bits[v] = token_bits(layer.hidden.key, sequence, s.m, t + v * VL);
-          feed_forward_back_group<K, 2, kDrop>(layer, k, tokens, h, x + t, dy + t, dx + t, h == f.begin, bits, ph + t, pd + t,
-                                               row);
+        for (; t + 2 * VL <= count; t += 2 * VL) {
+          for (int v = 0; kDrop && v < 2; ++v) bits[v] = token_bits(layer.hidden.key, sequence, s.m, from + t + v * VL);
+          const int64_t at = token_at(k, from + t);
+          feed_forward_back_group<K, 2, kDrop>(layer, k, h, x + at, dy + at, dx + at, h == f.begin, bits, hidden + t, d_hidden + t);
         }
-        if (t < tokens) {
-          if (kDrop) bits[0] = token_bits(layer.hidden.key, sequence, s.m, t);
-          feed_forward_back_group<K, 1, kDrop>(layer, k, tokens, h, x + t, dy + t, dx + t, h == f.begin, bits, ph + t, pd + t,
-                                               row);
+        if (t < count) {
+          if (kDrop) bits[0] = token_bits(layer.hidden.key, sequence, s.m, from + t);
+          const int64_t at = token_at(k, from + t);
+          feed_forward_back_group<K, 1, kDrop>(layer, k, h, x + at, dy + at, dx + at, h == f.begin, bits, hidden + t, d_hidden + t);
+        }
+        outer_lanes<K>(d_hidden, x, k, from, count, acc1);
+        outer_lanes<K>(hidden, dy, k, from, count, acc2);
+        for (int q = 0; q < kHiddenStep; ++q) {
+          V sum0 = load(acc_bias + q * VL), sum1{};
+          for (t = 0; t + 2 * VL <= count; t += 2 * VL) {
+            sum0 += load(d_hidden + q * piece + t);
+            sum1 += load(d_hidden + q * piece + t + VL);
+          }
+          if (t < count) sum0 += load(d_hidden + q * piece + t);
+          store(acc_bias + q * VL, sum0 + sum1);
         }
       }
-      // Dropout's scale of the hidden units is applied here and below, once per sum instead of once per unit.
-      float sums[kHiddenStep * (K > 0 ? K : kMaxLpeWidth)];
-      for (int i = 0; i < kHiddenStep * k; ++i) sums[i] = 0;
-      outer_sums(d_hidden, row, tokens, x1, tokens, stride, blocks, tokens, kHiddenStep, k, sums);
-      for (int i = 0; i < kHiddenStep * k; ++i) {
-        f.d_ff1[static_cast<int64_t>(h) * k + i] += sums[i] * scale;
-        sums[i] = 0;
-      }
-      outer_sums(hidden, row, tokens, d_ff, tokens, stride, blocks, tokens, kHiddenStep, k, sums);
-      for (int i = 0; i < kHiddenStep * k; ++i) f.d_ff2[static_cast<int64_t>(h) * k + i] += sums[i] * scale;
-      for (int q = 0; q < kHiddenStep; ++q) f.d_ff1_bias[h + q] += row_sum(d_hidden + q * row, blocks * tokens) * scale;
     }
-    if (kDrop) {
-      for (int64_t i = 0; i < blocks * stride; i += VL) store(d_x + i, load(d_x + i) * scale);
-    }
+    add_lane_sums(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
+    add_lane_sums(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);
+    add_lane_sums(acc_bias, kHiddenStep, scale, f.d_ff1_bias + h);
+  }
+  if (kDrop) {
+    for (int64_t i = 0; i < f.blocks * stride; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
   }
 }
 
@@ -576,10 +635,11 @@ static void lpe_norm_backward(const LpeNormBackward& n) {
   layer_norm_back(k, tokens, n.d_out, layer.norm2_weight, n.saved.hat2, n.saved.rstd2, norm2, norm2 + k);
   copy_floats(n.d_out, n.d_ff, size);
   drop_features(n.block, layer.feed_forward, n.d_ff);
-  for (int c = 0; c < k; ++c) {
-    norm2[2 * k + c] += row_sum(n.d_ff + c * tokens, tokens);
-    for (int64_t t = 0; t < tokens; t += VL) {
-      store(n.x1 + c * tokens + t, load(n.saved.hat1 + c * tokens + t) * layer.norm1_weight[c] + layer.norm1_bias[c]);
+  for (int c = 0; c < k; ++c) norm2[2 * k + c] += feature_sum(n.d_ff, k, c, tokens);
+  for (int64_t t = 0; t < tokens; t += VL) {
+    const int64_t at = token_at(k, t);
+    for (int c = 0; c < k; ++c) {
+      store(n.x1 + at + c * kLanes, load(n.saved.hat1 + at + c * kLanes) * layer.norm1_weight[c] + layer.norm1_bias[c]);
     }
   }
 }
@@ -601,17 +661,19 @@ static void lpe_attention_backward(const LpeAttentionBackward& a) {
   lpe_linear(layer.in_weight, layer.in_bias, a.saved.x, qkv, k, 3 * k, tokens);
   for (int64_t i = 0; i < 3 * size; i += VL) store(d_qkv + i, V{});
 
+  const int64_t step = int64_t{3} * k * kLanes;
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(width));
   const Dropout& drop = layer.attention;
   for (int lane = 0; lane < kLanes; lane += VL) {
     const VI counts = lane_counts(b, lane);
     for (int h = 0; h < s.heads; ++h) {
-      const float* q = qkv + h * width * tokens + lane;
-      const float *key = q + size, *v = key + size;
-      float* dq = d_qkv + h * width * tokens + lane;
-      float *dk = dq + size, *dv = dk + size;
+      const float* q = qkv + h * width * kLanes + lane;
+      const float *key = q + k * kLanes, *v = key + k * kLanes;
+      float* dq = d_qkv + h * width * kLanes + lane;
+      float *dk = dq + k * kLanes, *dv = dk + k * kLanes;
       for (int i = 0; i < m; ++i) {
-        attention_row(b, q - lane, key - lane, width, i, lane, counts, scale, p);
+        attention_row(m, q, key, step, width, i, counts, scale, p);
+        const int64_t own = (int64_t{i} * k + h * width) * kLanes + lane;
         VU bits{};
         if (drop.active()) bits = token_bits(drop.key, b.first_sequence, m, i * kLanes + lane);
         V dot{};  // sum of p * dp
@@ -626,9 +688,10 @@ static void lpe_attention_backward(const LpeAttentionBackward& a) {
           const V used = select(keep, weight * factor);
           V d{};
           for (int c = 0; c < width; ++c) {
-            const V dm = load(d_mixed + (h * width + c) * tokens + i * kLanes + lane);
-            d += dm * load(v + c * tokens + j * kLanes);
-            store(dv + c * tokens + j * kLanes, load(dv + c * tokens + j * kLanes) + used * dm);
+            const int64_t at = j * step + c * kLanes;
+            const V dm = load(d_mixed + own + c * kLanes);
+            d += dm * load(v + at);
+            store(dv + at, load(dv + at) + used * dm);
           }
           d = select(keep, d * factor);
           dot += d * weight;
@@ -637,13 +700,13 @@ static void lpe_attention_backward(const LpeAttentionBackward& a) {
         }
         for (int c = 0; c < width; ++c) {
           V sum{};
-          for (int j = 0; j < m; ++j) sum += load(dropped + j * kLanes) * load(v + c * tokens + j * kLanes);
-          store(mixed + (h * width + c) * tokens + i * kLanes + lane, sum);
+          for (int j = 0; j < m; ++j) sum += load(dropped + j * kLanes) * load(v + j * step + c * kLanes);
+          store(mixed + own + c * kLanes, sum);
         }
         for (int j = 0; j < m; ++j) {
           const V ds = load(p + j * kLanes) * (load(dp + j * kLanes) - dot) * scale;
           for (int c = 0; c < width; ++c) {
-            const int64_t at_i = c * tokens + i * kLanes, at_j = c * tokens + j * kLanes;
+            const int64_t at_i = i * step + c * kLanes, at_j = j * step + c * kLanes;
             store(dq + at_i, load(dq + at_i) + ds * load(key + at_j));
             store(dk + at_j, load(dk + at_j) + ds * load(q + at_i));
           }

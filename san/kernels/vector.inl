@@ -8,6 +8,8 @@ typedef uint32_t VUMem __attribute__((vector_size(4 * SAN_VL), aligned(4), may_a
 
 constexpr int VL = SAN_VL;
 #define SAN_INLINE static inline __attribute__((always_inline))
+// For inner loops that need all registers: inlined into their callers they would share them.
+#define SAN_ALONE static __attribute__((noinline))
 
 SAN_INLINE V load(const float* p) { return *reinterpret_cast<const VMem*>(p); }
 SAN_INLINE void store(float* p, V v) { *reinterpret_cast<VMem*>(p) = v; }
@@ -61,9 +63,13 @@ SAN_INLINE VU hash_vector(uint32_t key, VU index) {
   return x;
 }
 
-// All ones where the element is kept.
-SAN_INLINE VI keep_odd(VU mixed, uint32_t threshold) { return (VI)((mixed >> 16) >= threshold); }
-SAN_INLINE VI keep_even(VU mixed, uint32_t threshold) { return (VI)(((mixed ^ (mixed >> 15)) & 0xffffU) >= threshold); }
+// All ones where the element is kept (see mask_number): the upper 16 bits of a word against the threshold.
+SAN_INLINE VI keep_odd(VU mixed, uint32_t threshold) {
+  return (VI)(mixed >= (threshold << 16));
+}
+SAN_INLINE VI keep_even(VU mixed, uint32_t threshold) {
+  return (VI)((mixed << 11) >= (threshold << 16));
+}
 // Rows are lanes; one column.
 SAN_INLINE VI keep_column(VU row_bits, const Dropout& d, uint32_t column) {
   const VU mixed = (row_bits ^ mask_column(d.key, column / 2)) * kMaskMultiplier;

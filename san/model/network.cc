@@ -1,6 +1,8 @@
 #include "san/model/network.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -79,6 +81,55 @@ class Arena {
   size_t current_ = 0;
 };
 
+// Parts of the computation whose time is kept.
+enum class Part {
+  kPlan,
+  kEmbedding,
+  kLpeForward,
+  kLpeBackwardSmall,
+  kLpeBackwardFeedForward,
+  kProjections,
+  kAttention,
+  kFeedForward,
+  kAttentionBackward,
+  kFeedForwardBackward,
+  kProjectionsBackward,
+  kWeightGradients,
+  kEdgeGradients,
+  kHead,
+  kCount
+};
+constexpr const char* kPartNames[] = {"plan",
+                                      "embeddings",
+                                      "LPE forward",
+                                      "LPE backward, attention and norms",
+                                      "LPE backward, feed-forward",
+                                      "projections",
+                                      "attention",
+                                      "output map, feed-forward, norms",
+                                      "attention backward",
+                                      "output map, feed-forward, norms backward",
+                                      "projections backward",
+                                      "weight gradients",
+                                      "edge maps' gradients",
+                                      "readout and head"};
+using Profile = std::array<double, static_cast<size_t>(Part::kCount)>;
+
+// Shares out the time from one call to the next.
+class Laps {
+ public:
+  explicit Laps(Profile& profile) : profile_(profile) {}
+  void add(Part part) {
+    const auto now = std::chrono::steady_clock::now();
+    profile_[static_cast<size_t>(part)] += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+ private:
+  Profile& profile_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 // A linear map ready for products: forward [in][out], backward [out][in].
 struct Map {
   int in = 0, out = 0;
@@ -128,6 +179,7 @@ struct LayerState {
 }  // namespace
 
 struct Network::Workspace::Impl {
+  Profile profile{};
   Arena arena;  // of the whole computation
   std::vector<Arena> thread_arenas;
   std::optional<NetworkPlan> plan;
@@ -168,6 +220,15 @@ int64_t Network::Workspace::bytes() const {
   return total;
 }
 
+std::vector<std::pair<std::string, double>> Network::Workspace::profile() const {
+  std::vector<std::pair<std::string, double>> out;
+  for (size_t i = 0; i < impl_->profile.size(); ++i) out.emplace_back(kPartNames[i], impl_->profile[i]);
+  return out;
+}
+void Network::Workspace::clear_profile() {
+  impl_->profile = {};
+}
+
 struct Network::Impl {
   using Work = Workspace::Impl;
 
@@ -176,7 +237,7 @@ struct Network::Impl {
   std::vector<float*> tensors;
   std::map<std::string, int> index;
 
-  std::vector<float> packed;
+  Arena packed_memory;
   std::vector<LayerWeights> layers;
   Map head[3], node_mlp, edge_mlp;
   BatchNorm node_mlp_norm, edge_mlp_norm;
@@ -292,8 +353,7 @@ struct Network::Impl {
   void build() {
     Packer counting;
     layout(counting);
-    packed.assign(static_cast<size_t>(counting.used), 0.0F);
-    Packer real{packed.data(), 0};
+    Packer real{packed_memory.zeros(counting.used), 0};
     layout(real);
     pack();
   }
@@ -714,15 +774,15 @@ struct Network::Impl {
       const int64_t graph = w.plan->graph_of[static_cast<size_t>(first)];
       const float *values = b.eigenvalues.data() + graph * m, *va = b.eigenvectors.data() + first * m;
       for (int i = 0; i < m; ++i) {
-        float* at = tokens + i * kLanes + lane;
+        float* at = tokens + i * token_width() * kLanes + lane;
         if (node) {
           at[0] = va[i];
-          at[total] = values[i];
+          at[kLanes] = values[i];
         } else {
           const float* vb = b.eigenvectors.data() + int64_t{w.plan->sequence_second[static_cast<size_t>(s)]} * m;
           at[0] = std::abs(va[i] - vb[i]);
-          at[total] = va[i] * vb[i];
-          at[2 * total] = values[i];
+          at[kLanes] = va[i] * vb[i];
+          at[2 * kLanes] = values[i];
         }
       }
     }
@@ -771,7 +831,7 @@ struct Network::Impl {
         const int count = w.lpe_counts[static_cast<size_t>(sequence)];
         for (int i = 0; i < s.k; ++i) {
           float sum = 0;
-          for (int p = 0; p < count; ++p) sum += x[i * tokens + p * kLanes + lane];
+          for (int p = 0; p < count; ++p) sum += x[(p * s.k + i) * kLanes + lane];
           w.codes[sequence * s.k + i] = sum;
         }
       }
@@ -808,6 +868,7 @@ struct Network::Impl {
     float *g_input = g[static_cast<size_t>(id("lpe.input.weight"))],
           *g_input_bias = g[static_cast<size_t>(id("lpe.input.bias"))];
 
+    Laps laps(w.profile);
     for (int64_t first = 0; first < blocks; first += together) {
       const int64_t count = std::min(together, blocks - first);
       for (int layer = c.lpe.layers - 1; layer >= 0; --layer) {
@@ -821,7 +882,7 @@ struct Network::Impl {
               if (sequence >= w.plan->sequences) break;
               const int valid = w.lpe_counts[static_cast<size_t>(sequence)];
               for (int i = 0; i < k; ++i) {
-                for (int p = 0; p < valid; ++p) gradient[i * tokens + p * kLanes + lane] = d_codes[sequence * k + i];
+                for (int p = 0; p < valid; ++p) gradient[(p * k + i) * kLanes + lane] = d_codes[sequence * k + i];
               }
             }
           }
@@ -830,6 +891,7 @@ struct Network::Impl {
           kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), gradient,
                                 d_ff + b * size, x1 + b * size, part});
         });
+        laps.add(Part::kLpeBackwardSmall);
         pool.run(groups, [&](int64_t group, int thread) {
           Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
           arena.reset();
@@ -839,6 +901,7 @@ struct Network::Impl {
                std::min(ff_padded, begin + kHiddenGroup), x1, d_ff, d_x + group * together * size, sum.ff1,
                sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s))});
         });
+        laps.add(Part::kLpeBackwardFeedForward);
         pool.run(count, [&](int64_t b, int thread) {
           Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
           arena.reset();
@@ -868,6 +931,7 @@ struct Network::Impl {
       }
     }
 
+    laps.add(Part::kLpeBackwardSmall);
     for (int layer = 0; layer < c.lpe.layers; ++layer) {
       const auto t = static_cast<size_t>(lpe[static_cast<size_t>(layer)].first_tensor);
       const Sums& sum = sums[static_cast<size_t>(layer)];
@@ -1096,6 +1160,7 @@ struct Network::Impl {
     const Kernels& k = kernels();
     const int64_t nodes = w.nodes, blocks = ceil_div(nodes, kRows);
     const int d = l.out, ld = d * l.sections;
+    Laps laps(w.profile);
     state = {};
     state.h = h;
     edge_tables(w, pool, l, state);
@@ -1118,7 +1183,9 @@ struct Network::Impl {
       if (c.bias) k.bias_residual(out, count, ld, l.projections_bias, nullptr);
       if (c.full()) scale_queries(state, l, first, count, scaled_q);
     });
+    laps.add(Part::kProjections);
     attention_forward(w, pool, l, state, scaled_q);
+    laps.add(Part::kAttention);
 
     const Dropout drop_attention = Dropout::make(w.training ? c.dropout : 0, w.seed, graph_site(number, 0));
     const Dropout drop_hidden = Dropout::make(w.training ? c.dropout : 0, w.seed, graph_site(number, 1));
@@ -1176,6 +1243,7 @@ struct Network::Impl {
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       k.affine(state.bn_in[1] + first * d, count, d, scale, shift, next + first * d);
     });
+    laps.add(Part::kFeedForward);
     return next;
   }
 
@@ -1268,6 +1336,8 @@ struct Network::Impl {
     const Dropout drop_attention = Dropout::make(c.dropout, w.seed, graph_site(number, 0));
     const Dropout drop_hidden = Dropout::make(c.dropout, w.seed, graph_site(number, 1));
 
+    Laps laps(w.profile);
+
     // The feed-forward block.
     float *d_hidden = w.arena.take(nodes * 2 * d), *d_x1 = w.arena.take(nodes * d);
     norm_backward(w, pool, l, state, 1, d_out, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
@@ -1303,6 +1373,8 @@ struct Network::Impl {
       }
       if (c.full()) scale_queries(state, l, first, count, scaled_q);
     });
+
+    laps.add(Part::kFeedForwardBackward);
 
     // Attention: once with targets, once with sources as lanes.
     float* d_projections = w.arena.zeros(nodes * ld);
@@ -1384,6 +1456,8 @@ struct Network::Impl {
       }
     });
 
+    laps.add(Part::kAttentionBackward);
+
     // The layer's input.
     float* d_h = w.arena.take(nodes * l.in);
     pool.run(ceil_div(nodes, kRows), [&](int64_t block, int) {
@@ -1392,6 +1466,8 @@ struct Network::Impl {
       k.gemm({count, l.in, ld, l.projections_back, l.in, d_projections + first * ld, ld, 1, d_h + first * l.in, l.in,
               l.residual});
     });
+
+    laps.add(Part::kProjectionsBackward);
 
     // Weights.
     const auto grad = [&](int tensor) { return g[static_cast<size_t>(tensor)]; };
@@ -1415,6 +1491,8 @@ struct Network::Impl {
       for (int row = 0; row < d; ++row)
         grad(l.o.weight_tensor)[int64_t{o} * d + row] += d_o[int64_t{o} * d + attention_order(row, width)];
     }
+
+    laps.add(Part::kWeightGradients);
 
     // Edge maps: chunks in order.
     if (shared_rows) {
@@ -1448,6 +1526,7 @@ struct Network::Impl {
         if (l.edge[kind].bias_tensor >= 0) grad(l.edge[kind].bias_tensor)[row] += db[at] * scale;
       }
     }
+    laps.add(Part::kEdgeGradients);
     return d_h;
   }
 
@@ -1459,7 +1538,9 @@ struct Network::Impl {
     w.trained = false;
     w.seed = seed;
     w.arena.reset();
+    Laps laps(w.profile);
     w.plan.emplace(batch, c);
+    laps.add(Part::kPlan);
     w.nodes = batch.num_nodes;
     w.layers.resize(static_cast<size_t>(c.layers));
   }
@@ -1467,6 +1548,7 @@ struct Network::Impl {
   // Nodes after the last layer: w.final_h.
   void nodes_forward(Work& w, ThreadPool& pool) {
     const int d = c.hidden_dim, width = c.node_embedding_dim();
+    Laps laps(w.profile);
     start_threads(w, pool);
     w.node_embedding = w.arena.take(w.nodes * width);
     for (int64_t i = 0; i < w.nodes; ++i) {
@@ -1474,13 +1556,16 @@ struct Network::Impl {
     }
     if (c.extra_mlp) extra_mlp(w, pool, w.node_embedding, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp);
     embed_edges(w, pool);
+    laps.add(Part::kEmbedding);
     if (c.lpe.kind != LpeKind::kNone && w.plan->sequences > 0) lpe_forward(w, pool);
+    laps.add(Part::kLpeForward);
     float* h = w.arena.take(w.nodes * d);
     for (int64_t i = 0; i < w.nodes; ++i) {
       std::copy_n(w.node_embedding + i * width, width, h + i * d);
       if (width < d) std::copy_n(w.codes + i * c.lpe.dim, c.lpe.dim, h + i * d + width);
     }
     if (w.training) kernels().drop(h, w.nodes, d, Dropout::make(c.in_feat_dropout, w.seed, kInputSite), 0);
+    laps.add(Part::kEmbedding);
     for (int i = 0; i < c.layers; ++i) h = layer_forward(w, pool, i, h);
     w.final_h = h;
   }
@@ -1522,6 +1607,7 @@ struct Network::Impl {
 
   void forward(Work& w, ThreadPool& pool, std::vector<float>& outputs) {
     nodes_forward(w, pool);
+    Laps laps(w.profile);
     read_out(w);
     const float* x = w.head_in;
     for (int i = 0; i < 2; ++i) {
@@ -1533,6 +1619,7 @@ struct Network::Impl {
     outputs.resize(static_cast<size_t>(w.rows * c.outputs));
     product(pool, x, w.rows, head[2].in, head[2].forward, c.outputs, outputs.data());
     kernels().bias_residual(outputs.data(), w.rows, c.outputs, head[2].bias, nullptr);
+    laps.add(Part::kHead);
   }
 
   void backward(Work& w, ThreadPool& pool, const float* d_outputs, const std::vector<float*>& g) {
@@ -1540,6 +1627,7 @@ struct Network::Impl {
     w.trained = true;
     const Kernels& k = kernels();
     const int d = c.final_dim();
+    Laps laps(w.profile);
     // Head.
     const float* dy = d_outputs;
     for (int i = 2; i >= 0; --i) {
@@ -1570,6 +1658,7 @@ struct Network::Impl {
         for (int i = 0; i < d; ++i) d_h[int64_t{n} * d + i] = dy[r * d + i] * factor;
       }
     }
+    laps.add(Part::kHead);
     // Layers.
     const int edge_width = c.edge_embedding_dim();
     float* d_edges = w.arena.zeros((int64_t{w.plan->types} + 1) * edge_width);
@@ -1588,6 +1677,7 @@ struct Network::Impl {
       }
       lpe_backward(w, pool, d_codes, g);
     }
+    Laps after(w.profile);
     float* d_nodes = w.arena.take(w.nodes * width);
     for (int64_t i = 0; i < w.nodes; ++i) std::copy_n(d_h + i * in, width, d_nodes + i * width);
     if (c.extra_mlp) extra_mlp_back(w, pool, d_nodes, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp, g);
@@ -1595,6 +1685,7 @@ struct Network::Impl {
       embed_row_back("node_embedding", b.node_features, i, c.node_tables.size(), width, d_nodes + i * width, g);
     }
     embed_edges_back(w, pool, d_edges, g);
+    after.add(Part::kEmbedding);
   }
 };
 

@@ -47,6 +47,9 @@ class Network {
     Workspace();
     ~Workspace();
     int64_t bytes() const;
+    // Seconds spent in each part of the computation since clear_profile(), by the caller's clock.
+    std::vector<std::pair<std::string, double>> profile() const;
+    void clear_profile();
 
    private:
     friend class Network;

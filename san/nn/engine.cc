@@ -99,4 +99,11 @@ void Engine::weights_changed() {
   if (fused()) impl_->network->weights_changed();
 }
 
+std::vector<std::pair<std::string, double>> Engine::profile() const {
+  return impl_->workspace.profile();
+}
+void Engine::clear_profile() {
+  impl_->workspace.clear_profile();
+}
+
 }  // namespace san::nn

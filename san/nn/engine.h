@@ -29,6 +29,10 @@ class Engine {
   // After an optimiser step or load().
   void weights_changed();
 
+  // Seconds per part of the computation (fused engine) since clear_profile().
+  std::vector<std::pair<std::string, double>> profile() const;
+  void clear_profile();
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

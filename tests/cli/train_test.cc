@@ -1,13 +1,18 @@
 // `san train`, `eval` and `predict` as people run them: every task, resume after kill -9 at any moment, signals, two runs at once.
 #include <cmath>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <thread>
 
 #include "san/base/random.h"
 #include "san/graph/generators.h"
 #include "san/graph/jsonl.h"
+#include "san/model/safetensors.h"
 #include "tests/cli/run.h"
 
 namespace san {
@@ -139,7 +144,34 @@ TEST(TrainCommand, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
   EXPECT_NE(weights("a"), weights("c"));
 }
 
+// Optimiser steps done, as the last checkpoint says; 0 without one.
+int64_t steps_kept(const std::string& run) {
+  const std::string path = run + "/last/state.safetensors";
+  if (!std::filesystem::exists(path)) return 0;
+  return nlohmann::json::parse(read_safetensors(path).metadata.at("state")).at("step").get<int64_t>();
+}
+
+// Optimiser steps done, as the terminal showed them before the end: "epoch   3/60     2/3 batches ...".
+int64_t steps_shown(const std::string& terminal, int batches) {
+  static const std::regex pattern(R"(epoch +([0-9]+)/[0-9]+  (?: *([0-9]+)/[0-9]+ batches|loss))");
+  int64_t steps = 0;
+  for (std::sregex_iterator found(terminal.begin(), terminal.end(), pattern), end; found != end; ++found) {
+    const int64_t epoch = std::stoll((*found)[1]);
+    steps = (*found)[2].matched ? (epoch - 1) * batches + std::stoll((*found)[2]) : epoch * batches;
+  }
+  return steps;
+}
+
+// metrics.csv without the column of seconds.
+std::string metrics_of(const std::string& run) {
+  return std::regex_replace(read_file(run + "/metrics.csv", 1 << 24), std::regex(R"(\n([0-9]+),[^,]*,)"), "\n$1,");
+}
+
+// SAN_KILLS=200 makes it the long test of a release; the default is for every day.
 TEST(TrainCommand, ResumesBitForBitAfterBeingKilledAtAnyMoment) {
+  const char* asked = std::getenv("SAN_KILLS");
+  const int wanted = asked != nullptr ? std::atoi(asked) : 12;
+  constexpr int kBatches = 3;
   const TemporaryFolder folder;
   const std::string data = write_graphs(folder, "binary");
   const auto arguments = [&](const std::string& out) {
@@ -148,24 +180,48 @@ TEST(TrainCommand, ResumesBitForBitAfterBeingKilledAtAnyMoment) {
                {"--set", "train.checkpoint_seconds=0", "--set", "model.dropout=0.1"});  // a checkpoint at every step
     return all;
   };
-  ASSERT_EQ(run(folder, arguments(folder.file("whole"))).code, 0);
-  const std::string expected = read_file(folder.file("whole") + "/model/model.safetensors", 1 << 24);
+  const std::string whole = folder.file("whole");
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run(folder, arguments(whole)).code, 0);
+  const double whole_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto latest = static_cast<uint64_t>(750 * whole_seconds);
+  const auto weights = [](const std::string& run) { return read_file(run + "/model/model.safetensors", 1 << 24); };
   Random random(11);
-  const std::string out = folder.file("killed");
-  int kills = 0;
-  for (int attempt = 0; attempt < 60; ++attempt) {
-    const bool resume = std::filesystem::exists(out + "/last/state.safetensors");
-    if (!resume) std::filesystem::remove_all(out);
-    std::vector<std::string> words =
-        resume ? std::vector<std::string>{"train", "--resume", out, "--threads", "1"} : arguments(out);
-    // Starting takes about half a second; kills land before, in and after the work.
-    const Ran ran = testing::run_and_kill(folder, words, kills < 12 ? 200 + static_cast<int>(random.below(1200)) : 0);
-    if (ran.code == 0) break;
-    ASSERT_TRUE(ran.killed) << ran.err;
-    ++kills;
+  int kills = 0, runs = 0, in_the_work = 0;
+  int64_t most_lost = 0;
+  // Runs are killed and resumed until they end; another one begins while there are kills left.
+  while (kills < wanted || runs == 0) {
+    const std::string out = folder.file("killed-" + std::to_string(runs));
+    for (bool ended = false; !ended;) {
+      const int64_t kept = steps_kept(out);
+      const bool resume = std::filesystem::exists(out + "/last/state.safetensors");
+      if (!resume) std::filesystem::remove_all(out);
+      testing::RunOptions options;
+      options.terminal = true;
+      // Kills land before, in and after the work, however slow the machine is.
+      options.signal_after = kills < wanted ? 50 + static_cast<int>(random.below(latest)) : 0;
+      const Ran ran = testing::run_with(
+          folder, resume ? std::vector<std::string>{"train", "--resume", out, "--threads", "1"} : arguments(out),
+          options);
+      ended = ran.code == 0;
+      if (ended) break;
+      ASSERT_TRUE(ran.killed) << ran.err;
+      ++kills;
+      const int64_t shown = std::max(kept, steps_shown(ran.err, kBatches)), after = steps_kept(out);
+      in_the_work += shown > kept;
+      // A step is shown before its checkpoint is written: that one step may be lost, no other.
+      ASSERT_GE(after, shown - 1) << "kill " << kills << ": " << shown << " steps were done, " << after << " kept";
+      most_lost = std::max(most_lost, shown - after);
+    }
+    ++runs;
+    ASSERT_EQ(weights(out), weights(whole)) << "after " << kills << " kills";
+    ASSERT_EQ(read_file(out + "/test_predictions.csv", 1 << 24), read_file(whole + "/test_predictions.csv", 1 << 24));
+    ASSERT_EQ(metrics_of(out), metrics_of(whole));
+    std::filesystem::remove_all(out);
   }
-  EXPECT_GT(kills, 0);
-  EXPECT_EQ(read_file(out + "/model/model.safetensors", 1 << 24), expected);
+  std::printf("%d kills, %d of them after steps were done, over %d runs of %d steps; at most %d steps lost\n", kills,
+              in_the_work, runs, 60 * kBatches, static_cast<int>(most_lost));
+  EXPECT_EQ(kills, wanted);
 }
 
 TEST(TrainCommand, StopsCleanlyOnASignalAndSaysHowToGoOn) {
