@@ -62,7 +62,7 @@ class Stream {
       : source_(source), options_(options), work_(work), block_work_(block_work), records_(records) {
     const int threads = options.threads > 0 ? options.threads : available_threads();
     used_.resize(static_cast<size_t>(threads));
-    max_pieces_ = std::max(kMaxPieces, 4 * used_.size());
+    max_pieces_ = std::max(kMaxPieces * kPieceRecords / std::max(records_, kPieceRecords), 4 * used_.size());
     try {
       for (size_t i = 1; i < used_.size(); ++i) helpers_.emplace_back([this, i] { help(i); });
     } catch (...) {

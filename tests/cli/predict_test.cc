@@ -139,7 +139,7 @@ TEST(Linking, ThePredictingProgramNeedsNoLibtorch) {
   text.resize(std::fread(text.data(), 1, text.size(), ldd));
   ::pclose(ldd);
   EXPECT_TRUE(contains(text, "libc.so")) << text;
-  for (const char* library : {"torch", "c10", "gomp", "openblas", "python"})
+  for (const char* library : {"libtorch", "libc10", "libgomp", "openblas", "libpython"})
     EXPECT_FALSE(contains(text, library)) << text;
 }
 
