@@ -15,7 +15,7 @@ const char* const kPredictHelp =
     "used as they are. An ensemble gives mean and standard deviation. Streams: any number of rows in constant "
     "memory.\n\n"
     "  san predict --model runs/my/model --data new.csv --out predictions.csv\n"
-    "  echo 'smiles\n  CCO' | san predict --model runs/my/model --data - --format csv\n";
+    "  printf 'smiles\\nCCO\\n' | san predict --model runs/my/model --data - --format csv\n";
 
 void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what) {
   app.add_option_function<std::string>(

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <new>
 
 #include "san/base/parallel.h"
 #include "san/base/thread_pool.h"
@@ -56,10 +57,14 @@ class ContextPool {
     free_.pop_back();
     return context;
   }
-  void give(std::unique_ptr<Context> context) {
+  void give(std::unique_ptr<Context> context) noexcept {
     if (context->workspace.bytes() > kKeptBytes) return;
     const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(context));
+    try {
+      free_.push_back(std::move(context));
+    } catch (const std::bad_alloc&) {
+      // Then the next computation takes memory of its own.
+    }
   }
 
   std::mutex mutex_;
