@@ -346,12 +346,33 @@ Json measure_kernels(double seconds) {
          scratch = floats(dense_scratch(s));
     for (float& v : p) v *= 0.3F;
     std::vector<uint32_t> mask(static_cast<size_t>(n), 0xffff);
-    const DenseTile t{&s,         p.data(),    e.data(),       q.data(),   0,        16,           0,
-                      n,          mask.data(), scratch.data(), num.data(), z.data(), d_out.data(), share.data(),
-                      dot.data(), dp.data(),   de.data()};
+    DenseTile t{};
+    t.shape = &s;
+    t.projections = p.data();
+    t.e = t.e1 = e.data();
+    t.scaled_q = t.scaled_q1 = q.data();
+    t.lanes = 16;
+    t.end = n;
+    t.mask = mask.data();
+    t.scratch = scratch.data();
+    t.num = num.data();
+    t.z = z.data();
+    t.d_out = d_out.data();
+    t.share = share.data();
+    t.dot = dot.data();
+    t.d_projections = dp.data();
+    t.d_e = t.d_e1 = de.data();
     const double flops = 4.0 * d * 16 * n;
     row(fmt::format("attention forward, d = {}, {} heads, {} nodes", d, heads, n), flops, [&] { k.dense_forward(t); });
     row(fmt::format("attention backward, d = {}, {} heads, {} nodes", d, heads, n), 2 * flops, [&] {
+      k.dense_backward_target(t);
+      k.dense_backward_source(t);
+    });
+    std::vector<uint32_t> real(static_cast<size_t>(n), 0x0f0f);
+    for (uint32_t& bits : mask) bits = 0xf0f0;
+    t.real_mask = real.data();
+    row(fmt::format("  with real edges of one type, forward"), flops, [&] { k.dense_forward(t); });
+    row(fmt::format("  with real edges of one type, backward"), 2 * flops, [&] {
       k.dense_backward_target(t);
       k.dense_backward_source(t);
     });

@@ -211,7 +211,10 @@ static void pairs_forward(const PairsForward& f) { SAN_BY_HEADS(pairs_forward_w,
 static void pairs_backward_target(const PairsBackward& b) { SAN_BY_HEADS(pairs_target_w, b) }
 static void pairs_backward_source(const PairsBackward& b) { SAN_BY_HEADS(pairs_source_w, b) }
 
-// --- implicit pairs --------------------------------------------------------------------------------------------------
+// --- dense tiles -----------------------------------------------------------------------------------------------------
+
+// Scores of dense tiles are in units of log 2: exp(s) is then 2^s.
+constexpr float kScoreLimit = kScoreClamp * kLog2E;
 
 // to[c][16] = rows[first + lane][c * heads + h]; lanes beyond are zeros.
 static void gather_head(const float* rows, int64_t ld, int64_t first, int64_t lanes, int heads, int h, int width, float* to) {
@@ -221,280 +224,386 @@ static void gather_head(const float* rows, int64_t ld, int64_t first, int64_t la
   }
 }
 
-SAN_INLINE VI tile_mask(uint32_t bits, int lane) {
-  const VU one = splat_u(1U << lane) << lane_numbers();
-  return (VI)((splat_u(bits) & one) != 0);
+#if defined(__AVX512F__) && SAN_VL == 16
+SAN_INLINE V minimum(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX2__) && SAN_VL == 8
+SAN_INLINE V minimum(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+SAN_INLINE V minimum(V a, V b) { return a < b ? a : b; }
+#endif
+
+// 2^x for |x| < 100, relative error 1e-7 (minimax of degree 5 on [-1/2, 1/2]).
+SAN_INLINE V power_of_two(V x) {
+  const V t = x + 12582912.0F;
+  const V r = x - (t - 12582912.0F);
+  V p = r * 1.3276472e-3F + 9.6755413e-3F;
+  p = p * r + 5.5507133e-2F;
+  p = p * r + 2.4022120e-1F;
+  p = p * r + 6.9314697e-1F;
+  p = p * r + 1.00000007F;
+  return (V)((VI)p + ((VI)t << 23));
 }
 
-SAN_INLINE V clamped_exp(V x) { return Vec<VL>::clamped_exp(x); }
-SAN_INLINE VI inside(V x) { return Vec<VL>::inside(x); }
+SAN_INLINE V clamp_score(V s) { return minimum(maximum(s, splat(-kScoreLimit)), splat(kScoreLimit)); }
 
-// Sources in groups of U; DK = head width, 0 = any.
-template <int DK, int U>
-SAN_INLINE void dense_forward_step(const float* __restrict qt, const float* __restrict k, const float* __restrict v,
-                                   int64_t ld, int heads, int width, const uint32_t* mask, int lane, float* __restrict num,
-                                   V* acc, V& z) {
-  V s[U];
+SAN_INLINE VI tile_mask(uint32_t bits, VU lane_bits) { return (VI)((splat_u(bits) & lane_bits) != 0); }
+SAN_INLINE V choose(VI mask, V a, V b) { return mask ? a : b; }
+
+// Weight of each pair: added_weight, with kReal also real_weight, 0 for lanes that are no pair.
+template <bool kReal>
+SAN_INLINE V pair_weight(VI real, VI added, V real_weight, V added_weight) {
+  const V w = select(added, added_weight);
+  return kReal ? choose(real, real_weight, w) : w;
+}
+
+// Everything the loops over a head's rows need. DK = head width, H = heads; 0 = known only at run time. kReal: real edges,
+// all of one type, are in the tile too.
+template <int DK, int H, bool kReal>
+struct DenseHead {
+  const DenseTile& t;
+  const AttentionShape& s;
+  const int h;
+  float* const at;  // scratch
+  int width() const { return DK > 0 ? DK : s.head_width(); }
+  int heads() const { return H > 0 ? H : s.heads; }
+
+  float* tile(int number) const { return at + number * width() * kLanes; }
+
+  template <int U>
+  SAN_INLINE void forward_step(const DenseHead& me, const float* __restrict row, const uint32_t* mask,
+                               const uint32_t* real_mask, int lane, VU lane_bits, V* acc, V& z) {
+    const int width = me.width(), heads = me.heads();
+    const int64_t ld = me.s.ld;
+    const float *q1 = me.tile(0) + lane, *q2 = me.tile(1) + lane;
+    const float *k1 = row + me.s.k1, *k2 = row + me.s.k2, *v = row + me.s.v;
+    V s1[U], s2[U];
 #pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) s[u] = V{};
+    for (int u = 0; u < U; ++u) s1[u] = s2[u] = V{};
 #pragma GCC unroll 16
-  for (int c = 0; c < width; ++c) {
-    const V q = load(qt + c * kLanes + lane);
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) s[u] += q * k[u * ld + c * heads];
-  }
-#pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) {
-    s[u] = select(tile_mask(mask[u], lane), clamped_exp(s[u]));
-    z += s[u];
-  }
-  if constexpr (DK > 0) {
-#pragma GCC unroll 16
-    for (int c = 0; c < DK; ++c) {
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) acc[c] += s[u] * v[u * ld + c * heads];
-    }
-  } else {
     for (int c = 0; c < width; ++c) {
-      V sum = load(num + c * kLanes + lane);
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) sum += s[u] * v[u * ld + c * heads];
-      store(num + c * kLanes + lane, sum);
-    }
-  }
-}
-
-template <int DK>
-static void dense_forward_head(const DenseTile& t, int h) {
-  const AttentionShape& s = *t.shape;
-  const int heads = s.heads, width = DK > 0 ? DK : s.head_width();
-  float *qt = t.scratch, *num = qt + width * kLanes, *z = num + width * kLanes;
-  gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, qt);
-  const int64_t nodes = t.end - t.begin;
-  const float *k = t.projections + t.begin * s.ld + s.k2 + h, *v = t.projections + t.begin * s.ld + s.v + h;
-  for (int lane = 0; lane < kLanes; lane += VL) {
-    V acc[DK > 0 ? DK : 1], total{};
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) acc[c] = V{};
-    } else {
-      for (int c = 0; c < width; ++c) store(num + c * kLanes + lane, V{});
-    }
-    int64_t j = 0;
-    for (; j + 4 <= nodes; j += 4) {
-      dense_forward_step<DK, 4>(qt, k + j * s.ld, v + j * s.ld, s.ld, heads, width, t.mask + j, lane, num, acc, total);
-    }
-    for (; j < nodes; ++j) {
-      dense_forward_step<DK, 1>(qt, k + j * s.ld, v + j * s.ld, s.ld, heads, width, t.mask + j, lane, num, acc, total);
-    }
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) store(num + c * kLanes + lane, acc[c]);
-    }
-    store(z + lane, total);
-  }
-  for (int64_t lane = 0; lane < t.lanes; ++lane) {
-    t.z[lane * heads + h] += z[lane] * s.added_weight;
-    for (int c = 0; c < width; ++c) t.num[lane * s.d + c * heads + h] += num[c * kLanes + lane] * s.added_weight;
-  }
-}
-
-// Lanes are targets: gradient of q.
-template <int DK, int U>
-SAN_INLINE void dense_target_step(const float* __restrict qt, const float* __restrict dot, const float* __restrict k,
-                                  const float* __restrict v, int64_t ld, int heads, int width, const uint32_t* mask,
-                                  int lane, V share, V dot_out, float* __restrict dq, V* acc) {
-  V s[U], d[U];
-#pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) s[u] = d[u] = V{};
-#pragma GCC unroll 16
-  for (int c = 0; c < width; ++c) {
-    const V q = load(qt + c * kLanes + lane), o = load(dot + c * kLanes + lane);
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) {
-      s[u] += q * k[u * ld + c * heads];
-      d[u] += o * v[u * ld + c * heads];
-    }
-  }
-#pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) {
-    const VI keep = tile_mask(mask[u], lane) & inside(s[u]);
-    s[u] = select(keep, clamped_exp(s[u]) * share * (d[u] - dot_out));
-  }
-  if constexpr (DK > 0) {
-#pragma GCC unroll 16
-    for (int c = 0; c < DK; ++c) {
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) acc[c] += s[u] * k[u * ld + c * heads];
-    }
-  } else {
-    for (int c = 0; c < width; ++c) {
-      V sum = load(dq + c * kLanes + lane);
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) sum += s[u] * k[u * ld + c * heads];
-      store(dq + c * kLanes + lane, sum);
-    }
-  }
-}
-
-template <int DK>
-static void dense_target_head(const DenseTile& t, int h) {
-  const AttentionShape& s = *t.shape;
-  const int heads = s.heads, width = DK > 0 ? DK : s.head_width();
-  float *qt = t.scratch, *ot = qt + width * kLanes, *dq = ot + width * kLanes, *share = dq + width * kLanes,
-        *dot = share + kLanes;
-  gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, qt);
-  gather_head(t.d_out, s.d, t.first, t.lanes, heads, h, width, ot);
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    share[lane] = lane < t.lanes ? t.share[(t.first + lane) * heads + h] * s.added_weight : 0;
-    dot[lane] = lane < t.lanes ? t.dot[(t.first + lane) * heads + h] : 0;
-  }
-  const int64_t nodes = t.end - t.begin;
-  const float *k = t.projections + t.begin * s.ld + s.k2 + h, *v = t.projections + t.begin * s.ld + s.v + h;
-  for (int lane = 0; lane < kLanes; lane += VL) {
-    V acc[DK > 0 ? DK : 1];
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) acc[c] = V{};
-    } else {
-      for (int c = 0; c < width; ++c) store(dq + c * kLanes + lane, V{});
-    }
-    const V sh = load(share + lane), dt = load(dot + lane);
-    int64_t j = 0;
-    for (; j + 4 <= nodes; j += 4) {
-      dense_target_step<DK, 4>(qt, ot, k + j * s.ld, v + j * s.ld, s.ld, heads, width, t.mask + j, lane, sh, dt, dq, acc);
-    }
-    for (; j < nodes; ++j) {
-      dense_target_step<DK, 1>(qt, ot, k + j * s.ld, v + j * s.ld, s.ld, heads, width, t.mask + j, lane, sh, dt, dq, acc);
-    }
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) store(dq + c * kLanes + lane, acc[c]);
-    }
-  }
-  for (int64_t lane = 0; lane < t.lanes; ++lane) {
-    const float* q2 = t.projections + (t.first + lane) * s.ld + s.q2 + h;
-    float* to = t.d_projections + (t.first + lane) * s.ld + s.q2 + h;
-    for (int c = 0; c < width; ++c) {
-      const float g = dq[c * kLanes + lane];
-      to[c * heads] += g * t.e[c * heads + h];
-      t.d_e[c * heads + h] += g * q2[c * heads];
-    }
-  }
-}
-
-// Lanes are sources: gradients of k and v. `q` and `o` are rows of the targets.
-template <int DK, int U>
-SAN_INLINE void dense_source_step(const float* __restrict kt, const float* __restrict vt, const float* __restrict q,
-                                  const float* __restrict o, const float* share, const float* dot, int64_t d_ld, int heads,
-                                  int width, const uint32_t* mask, int lane, float factor, float* __restrict dk,
-                                  float* __restrict dv, V* acc_k, V* acc_v) {
-  V s[U], d[U];
-#pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) s[u] = d[u] = V{};
-#pragma GCC unroll 16
-  for (int c = 0; c < width; ++c) {
-    const V k = load(kt + c * kLanes + lane), v = load(vt + c * kLanes + lane);
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) {
-      s[u] += k * q[u * d_ld + c * heads];
-      d[u] += v * o[u * d_ld + c * heads];
-    }
-  }
-#pragma GCC unroll 4
-  for (int u = 0; u < U; ++u) {
-    const VI clamp = inside(s[u]);
-    const V w = select(tile_mask(mask[u], lane), clamped_exp(s[u]) * (share[u * heads] * factor));
-    s[u] = select(clamp, w * (d[u] - dot[u * heads]));
-    d[u] = w;
-  }
-  if constexpr (DK > 0) {
-#pragma GCC unroll 16
-    for (int c = 0; c < DK; ++c) {
+      const V b = load(q2 + c * kLanes);
+      V a{};
+      if (kReal) a = load(q1 + c * kLanes);
 #pragma GCC unroll 4
       for (int u = 0; u < U; ++u) {
-        acc_k[c] += s[u] * q[u * d_ld + c * heads];
-        acc_v[c] += d[u] * o[u * d_ld + c * heads];
+        s2[u] += b * k2[u * ld + c * heads];
+        if (kReal) s1[u] += a * k1[u * ld + c * heads];
       }
     }
-  } else {
-    for (int c = 0; c < width; ++c) {
-      V to_k = load(dk + c * kLanes + lane), to_v = load(dv + c * kLanes + lane);
+    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
 #pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) {
-        to_k += s[u] * q[u * d_ld + c * heads];
-        to_v += d[u] * o[u * d_ld + c * heads];
-      }
-      store(dk + c * kLanes + lane, to_k);
-      store(dv + c * kLanes + lane, to_v);
-    }
-  }
-}
-
-template <int DK>
-static void dense_source_head(const DenseTile& t, int h) {
-  const AttentionShape& s = *t.shape;
-  const int heads = s.heads, width = DK > 0 ? DK : s.head_width();
-  float *kt = t.scratch, *vt = kt + width * kLanes, *dk = vt + width * kLanes, *dv = dk + width * kLanes;
-  gather_head(t.projections + s.k2, s.ld, t.first, t.lanes, heads, h, width, kt);
-  gather_head(t.projections + s.v, s.ld, t.first, t.lanes, heads, h, width, vt);
-  const int64_t nodes = t.end - t.begin;
-  const float *q = t.scaled_q + t.begin * s.d + h, *o = t.d_out + t.begin * s.d + h;
-  const float *share = t.share + t.begin * heads + h, *dot = t.dot + t.begin * heads + h;
-  for (int lane = 0; lane < kLanes; lane += VL) {
-    V acc_k[DK > 0 ? DK : 1], acc_v[DK > 0 ? DK : 1];
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) acc_k[c] = acc_v[c] = V{};
-    } else {
-      for (int c = 0; c < width; ++c) {
-        store(dk + c * kLanes + lane, V{});
-        store(dv + c * kLanes + lane, V{});
-      }
-    }
-    int64_t i = 0;
-    for (; i + 2 <= nodes; i += 2) {
-      dense_source_step<DK, 2>(kt, vt, q + i * s.d, o + i * s.d, share + i * heads, dot + i * heads, s.d, heads, width,
-                               t.mask + i, lane, s.added_weight, dk, dv, acc_k, acc_v);
-    }
-    for (; i < nodes; ++i) {
-      dense_source_step<DK, 1>(kt, vt, q + i * s.d, o + i * s.d, share + i * heads, dot + i * heads, s.d, heads, width,
-                               t.mask + i, lane, s.added_weight, dk, dv, acc_k, acc_v);
+    for (int u = 0; u < U; ++u) {
+      VI real{};
+      if (kReal) real = tile_mask(real_mask[u], lane_bits);
+      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
+      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
+      s2[u] = power_of_two(clamp_score(score)) * weight;
+      z += s2[u];
     }
     if constexpr (DK > 0) {
 #pragma GCC unroll 16
       for (int c = 0; c < DK; ++c) {
-        store(dk + c * kLanes + lane, acc_k[c]);
-        store(dv + c * kLanes + lane, acc_v[c]);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) acc[c] += s2[u] * v[u * ld + c * heads];
+      }
+    } else {
+      float* num = me.tile(2) + lane;
+      for (int c = 0; c < width; ++c) {
+        V sum = load(num + c * kLanes);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) sum += s2[u] * v[u * ld + c * heads];
+        store(num + c * kLanes, sum);
       }
     }
   }
-  for (int64_t lane = 0; lane < t.lanes; ++lane) {
-    float* row = t.d_projections + (t.first + lane) * s.ld + h;
-    for (int c = 0; c < width; ++c) {
-      row[s.k2 + c * heads] += dk[c * kLanes + lane];
-      row[s.v + c * heads] += dv[c * kLanes + lane];
+
+  static void forward(const DenseTile& t, int h) {
+    const AttentionShape& s = *t.shape;
+    const DenseHead me{t, s, h, t.scratch};
+    const int width = me.width(), heads = me.heads();
+    if (kReal) gather_head(t.scaled_q1, s.d, t.first, t.lanes, heads, h, width, me.tile(0));
+    gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, me.tile(1));
+    float *num = me.tile(2), *z = me.tile(3);
+    const float* row = t.projections + t.begin * s.ld + h;
+    const int64_t nodes = t.end - t.begin;
+    for (int lane = 0; lane < kLanes; lane += VL) {
+      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
+      V acc[DK > 0 ? DK : 1], total{};
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) acc[c] = V{};
+      } else {
+        for (int c = 0; c < width; ++c) store(num + c * kLanes + lane, V{});
+      }
+      int64_t j = 0;
+      for (; j + 4 <= nodes; j += 4) forward_step<4>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, acc, total);
+      for (; j < nodes; ++j) forward_step<1>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, acc, total);
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) store(num + c * kLanes + lane, acc[c]);
+      }
+      store(z + lane, total);
+    }
+    for (int64_t lane = 0; lane < t.lanes; ++lane) {
+      t.z[lane * heads + h] += z[lane];
+      for (int c = 0; c < width; ++c) t.num[lane * s.d + c * heads + h] += num[c * kLanes + lane];
     }
   }
-}
 
-#define SAN_BY_WIDTH(function)                          \
-  for (int h = 0; h < t.shape->heads; ++h) {            \
-    switch (t.shape->head_width()) {                    \
-      case 6:                                           \
-        function<6>(t, h);                              \
-        break;                                          \
-      case 7:                                           \
-        function<7>(t, h);                              \
-        break;                                          \
-      case 8:                                           \
-        function<8>(t, h);                              \
-        break;                                          \
-      default:                                          \
-        function<0>(t, h);                              \
-    }                                                   \
+  // Lanes are targets: gradients of q1 and q2.
+  template <int U>
+  SAN_INLINE void target_step(const DenseHead& me, const float* __restrict row, const uint32_t* mask,
+                              const uint32_t* real_mask, int lane, VU lane_bits, V share, V dot, V* acc1, V* acc2) {
+    const int width = me.width(), heads = me.heads();
+    const int64_t ld = me.s.ld;
+    const float *q1 = me.tile(0) + lane, *q2 = me.tile(1) + lane, *o = me.tile(2) + lane;
+    const float *k1 = row + me.s.k1, *k2 = row + me.s.k2, *v = row + me.s.v;
+    V s1[U], s2[U], d[U];
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) s1[u] = s2[u] = d[u] = V{};
+#pragma GCC unroll 16
+    for (int c = 0; c < width; ++c) {
+      const V b = load(q2 + c * kLanes), g = load(o + c * kLanes);
+      V a{};
+      if (kReal) a = load(q1 + c * kLanes);
+#pragma GCC unroll 4
+      for (int u = 0; u < U; ++u) {
+        s2[u] += b * k2[u * ld + c * heads];
+        d[u] += g * v[u * ld + c * heads];
+        if (kReal) s1[u] += a * k1[u * ld + c * heads];
+      }
+    }
+    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      VI real{};
+      if (kReal) real = tile_mask(real_mask[u], lane_bits);
+      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
+      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
+      const V clamped = clamp_score(score);
+      const V ds = select(clamped == score, power_of_two(clamped) * weight * share * (d[u] - dot));
+      if (kReal) {
+        s1[u] = select(real, ds);
+        s2[u] = ds - s1[u];  // the other kind's, exactly
+      } else {
+        s2[u] = ds;
+      }
+    }
+    // The rows are read again: kept in registers from above they would end up on the stack.
+    asm volatile("" ::: "memory");
+    if constexpr (DK > 0) {
+#pragma GCC unroll 16
+      for (int c = 0; c < DK; ++c) {
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) {
+          acc2[c] += s2[u] * k2[u * ld + c * heads];
+          if (kReal) acc1[c] += s1[u] * k1[u * ld + c * heads];
+        }
+      }
+    } else {
+      float *dq1 = me.tile(3) + lane, *dq2 = me.tile(4) + lane;
+      for (int c = 0; c < width; ++c) {
+        V sum1 = load(dq1 + c * kLanes), sum2 = load(dq2 + c * kLanes);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) {
+          sum2 += s2[u] * k2[u * ld + c * heads];
+          if (kReal) sum1 += s1[u] * k1[u * ld + c * heads];
+        }
+        if (kReal) store(dq1 + c * kLanes, sum1);
+        store(dq2 + c * kLanes, sum2);
+      }
+    }
   }
 
-static void dense_forward(const DenseTile& t) { SAN_BY_WIDTH(dense_forward_head) }
-static void dense_backward_target(const DenseTile& t) { SAN_BY_WIDTH(dense_target_head) }
-static void dense_backward_source(const DenseTile& t) { SAN_BY_WIDTH(dense_source_head) }
+  static void target(const DenseTile& t, int h) {
+    const AttentionShape& s = *t.shape;
+    const DenseHead me{t, s, h, t.scratch};
+    const int width = me.width(), heads = me.heads();
+    if (kReal) gather_head(t.scaled_q1, s.d, t.first, t.lanes, heads, h, width, me.tile(0));
+    gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, me.tile(1));
+    gather_head(t.d_out, s.d, t.first, t.lanes, heads, h, width, me.tile(2));
+    float *dq1 = me.tile(3), *dq2 = me.tile(4), *share = me.tile(5), *dot = share + kLanes;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      share[lane] = lane < t.lanes ? t.share[(t.first + lane) * heads + h] : 0;
+      dot[lane] = lane < t.lanes ? t.dot[(t.first + lane) * heads + h] : 0;
+    }
+    const float* row = t.projections + t.begin * s.ld + h;
+    const int64_t nodes = t.end - t.begin;
+    constexpr int U = kReal ? 2 : 4;
+    for (int lane = 0; lane < kLanes; lane += VL) {
+      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
+      V acc1[DK > 0 ? DK : 1], acc2[DK > 0 ? DK : 1];
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) acc1[c] = acc2[c] = V{};
+      } else {
+        for (int c = 0; c < 2 * width; ++c) store(dq1 + c * kLanes + lane, V{});
+      }
+      const V sh = load(share + lane), dt = load(dot + lane);
+      int64_t j = 0;
+      for (; j + U <= nodes; j += U) {
+        target_step<U>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, sh, dt, acc1, acc2);
+      }
+      for (; j < nodes; ++j) {
+        target_step<1>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, sh, dt, acc1, acc2);
+      }
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) {
+          store(dq1 + c * kLanes + lane, acc1[c]);
+          store(dq2 + c * kLanes + lane, acc2[c]);
+        }
+      }
+    }
+    const auto add = [&](const float* d, const float* e, int q_at, float* d_e) {
+      for (int64_t lane = 0; lane < t.lanes; ++lane) {
+        const float* q = t.projections + (t.first + lane) * s.ld + q_at + h;
+        float* to = t.d_projections + (t.first + lane) * s.ld + q_at + h;
+        for (int c = 0; c < width; ++c) {
+          const float g = d[c * kLanes + lane];
+          to[c * heads] += g * e[c * heads + h];
+          d_e[c * heads + h] += g * q[c * heads];
+        }
+      }
+    };
+    add(dq2, t.e, s.q2, t.d_e);
+    if (kReal) add(dq1, t.e1, s.q1, t.d_e1);
+  }
+
+  // Lanes are sources: gradients of k1, k2 and v. Rows are those of the targets.
+  template <int U>
+  SAN_INLINE void source_step(const DenseHead& me, int64_t target, const uint32_t* mask, const uint32_t* real_mask, int lane,
+                              VU lane_bits, V* acc1, V* acc2, V* acc_v) {
+    const int width = me.width(), heads = me.heads(), d_ld = me.s.d;
+    const float *k1 = me.tile(0) + lane, *k2 = me.tile(1) + lane, *v = me.tile(2) + lane;
+    const float* __restrict q1 = kReal ? me.t.scaled_q1 + target * d_ld + me.h : nullptr;
+    const float* __restrict q2 = me.t.scaled_q + target * d_ld + me.h;
+    const float* __restrict o = me.t.d_out + target * d_ld + me.h;
+    V s1[U], s2[U], d[U];
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) s1[u] = s2[u] = d[u] = V{};
+#pragma GCC unroll 16
+    for (int c = 0; c < width; ++c) {
+      const V b = load(k2 + c * kLanes), g = load(v + c * kLanes);
+      V a{};
+      if (kReal) a = load(k1 + c * kLanes);
+#pragma GCC unroll 4
+      for (int u = 0; u < U; ++u) {
+        s2[u] += b * q2[u * d_ld + c * heads];
+        d[u] += g * o[u * d_ld + c * heads];
+        if (kReal) s1[u] += a * q1[u * d_ld + c * heads];
+      }
+    }
+    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
+    const float *share = me.t.share + target * heads + me.h, *dot = me.t.dot + target * heads + me.h;
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      VI real{};
+      if (kReal) real = tile_mask(real_mask[u], lane_bits);
+      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
+      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
+      const V clamped = clamp_score(score);
+      const V w = power_of_two(clamped) * weight * share[u * heads];
+      const V ds = select(clamped == score, w * (d[u] - dot[u * heads]));
+      d[u] = w;
+      if (kReal) {
+        s1[u] = select(real, ds);
+        s2[u] = ds - s1[u];
+      } else {
+        s2[u] = ds;
+      }
+    }
+    // The rows are read again: kept in registers from above they would end up on the stack.
+    asm volatile("" ::: "memory");
+    if constexpr (DK > 0) {
+#pragma GCC unroll 16
+      for (int c = 0; c < DK; ++c) {
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) {
+          acc2[c] += s2[u] * q2[u * d_ld + c * heads];
+          acc_v[c] += d[u] * o[u * d_ld + c * heads];
+          if (kReal) acc1[c] += s1[u] * q1[u * d_ld + c * heads];
+        }
+      }
+    } else {
+      float *dk1 = me.tile(3) + lane, *dk2 = me.tile(4) + lane, *dv = me.tile(5) + lane;
+      for (int c = 0; c < width; ++c) {
+        V sum1 = load(dk1 + c * kLanes), sum2 = load(dk2 + c * kLanes), sum_v = load(dv + c * kLanes);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) {
+          sum2 += s2[u] * q2[u * d_ld + c * heads];
+          sum_v += d[u] * o[u * d_ld + c * heads];
+          if (kReal) sum1 += s1[u] * q1[u * d_ld + c * heads];
+        }
+        if (kReal) store(dk1 + c * kLanes, sum1);
+        store(dk2 + c * kLanes, sum2);
+        store(dv + c * kLanes, sum_v);
+      }
+    }
+  }
+
+  static void source(const DenseTile& t, int h) {
+    const AttentionShape& s = *t.shape;
+    const DenseHead me{t, s, h, t.scratch};
+    const int width = me.width(), heads = me.heads();
+    if (kReal) gather_head(t.projections + s.k1, s.ld, t.first, t.lanes, heads, h, width, me.tile(0));
+    gather_head(t.projections + s.k2, s.ld, t.first, t.lanes, heads, h, width, me.tile(1));
+    gather_head(t.projections + s.v, s.ld, t.first, t.lanes, heads, h, width, me.tile(2));
+    float *dk1 = me.tile(3), *dk2 = me.tile(4), *dv = me.tile(5);
+    const int64_t nodes = t.end - t.begin;
+    for (int lane = 0; lane < kLanes; lane += VL) {
+      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
+      V acc1[DK > 0 ? DK : 1], acc2[DK > 0 ? DK : 1], acc_v[DK > 0 ? DK : 1];
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) acc1[c] = acc2[c] = acc_v[c] = V{};
+      } else {
+        for (int c = 0; c < 3 * width; ++c) store(dk1 + c * kLanes + lane, V{});
+      }
+      int64_t i = 0;
+      for (; i + 2 <= nodes; i += 2) {
+        source_step<2>(me, t.begin + i, t.mask + i, t.real_mask + i, lane, lane_bits, acc1, acc2, acc_v);
+      }
+      for (; i < nodes; ++i) source_step<1>(me, t.begin + i, t.mask + i, t.real_mask + i, lane, lane_bits, acc1, acc2, acc_v);
+      if constexpr (DK > 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < DK; ++c) {
+          store(dk1 + c * kLanes + lane, acc1[c]);
+          store(dk2 + c * kLanes + lane, acc2[c]);
+          store(dv + c * kLanes + lane, acc_v[c]);
+        }
+      }
+    }
+    for (int64_t lane = 0; lane < t.lanes; ++lane) {
+      float* row = t.d_projections + (t.first + lane) * s.ld + h;
+      for (int c = 0; c < width; ++c) {
+        // Queries were scaled for powers of two.
+        if (kReal) row[s.k1 + c * heads] += dk1[c * kLanes + lane] / kLog2E;
+        row[s.k2 + c * heads] += dk2[c * kLanes + lane] / kLog2E;
+        row[s.v + c * heads] += dv[c * kLanes + lane];
+      }
+    }
+  }
+};
+
+// The shapes of the published configurations are known to the compiler.
+#define SAN_DENSE_CASE(width, count, pass)                        \
+  if (t.shape->head_width() == (width) && heads == (count)) {     \
+    for (int h = 0; h < heads; ++h) {                             \
+      t.real_mask != nullptr ? DenseHead<width, count, true>::pass(t, h) : DenseHead<width, count, false>::pass(t, h); \
+    }                                                             \
+    return;                                                       \
+  }
+#define SAN_DENSE(pass)                                                                                        \
+  const int heads = t.shape->heads;                                                                            \
+  SAN_DENSE_CASE(6, 8, pass)                                                                                   \
+  SAN_DENSE_CASE(7, 8, pass)                                                                                   \
+  SAN_DENSE_CASE(8, 8, pass)                                                                                   \
+  SAN_DENSE_CASE(8, 10, pass)                                                                                  \
+  for (int h = 0; h < heads; ++h) {                                                                            \
+    t.real_mask != nullptr ? DenseHead<0, 0, true>::pass(t, h) : DenseHead<0, 0, false>::pass(t, h);           \
+  }
+
+static void dense_forward(const DenseTile& t) { SAN_DENSE(forward) }
+static void dense_backward_target(const DenseTile& t) { SAN_DENSE(target) }
+static void dense_backward_source(const DenseTile& t) { SAN_DENSE(source) }

@@ -39,7 +39,7 @@ int64_t lpe_scratch(const LpeShape& shape) {
 }
 
 int64_t dense_scratch(const AttentionShape& shape) {
-  return int64_t{4} * shape.head_width() * kLanes + 2 * kLanes + kPad;
+  return int64_t{6} * shape.head_width() * kLanes + 2 * kLanes + kPad;
 }
 
 }  // namespace san

@@ -163,22 +163,25 @@ struct PairsBackward {
   float* d_e;            // as target: adds to the rows of the edge vectors' gradient, like PairList::e; else null
 };
 
-// Added pairs that share one edge vector: 16 nodes against all nodes of a graph.
+// 16 nodes against all nodes of a graph: added pairs, which share one edge vector, and, where the graph's real edges are
+// many and all of one type, those too (joint norm only).
+inline constexpr float kLog2E = 1.44269504F;
 struct DenseTile {
   const AttentionShape* shape;
   const float* projections;
-  const float* e;         // [d] the shared edge vector, scaled
-  const float* scaled_q;  // [N][d] q2 * e
-  int64_t first, lanes;   // the nodes of the tile
-  int64_t begin, end;     // the nodes of the graph
-  const uint32_t* mask;   // [end - begin]: bit s = node (begin + j) and node (first + s) are an added pair
-  float* scratch;         // dense_scratch floats
+  const float *e, *e1;                // [d] edge vectors of added pairs and of real edges, scaled
+  const float *scaled_q, *scaled_q1;  // [N][d]: q2 * e * log2(e), q1 * e1 * log2(e)
+  int64_t first, lanes;               // the nodes of the tile
+  int64_t begin, end;                 // the nodes of the graph
+  // [end - begin]: bit s = node (begin + j) and node (first + s) are an added pair / a real edge. real_mask may be null.
+  const uint32_t *mask, *real_mask;
+  float* scratch;  // dense_scratch floats
   // forward: adds to num [lanes][d], z [lanes][heads]
   float *num, *z;
-  // backward
+  // backward; d_e and d_e1 [d] are added to (as target)
   const float *d_out, *share, *dot;
   float* d_projections;
-  float* d_e;  // [d] adds (as target)
+  float *d_e, *d_e1;
 };
 int64_t dense_scratch(const AttentionShape& shape);
 

@@ -1049,18 +1049,45 @@ struct Network::Impl {
     flush();
   }
 
-  // Bit s of mask[j]: node begin + j and lane s's node are an added pair.
+  // Bit s of mask[j]: node begin + j and lane s's node are an added pair. With a dense type the real edges' masks follow.
   void tile_masks(const Work& w, const Tile& t, bool as_target, std::vector<uint32_t>& mask) const {
     const Adjacency& a = as_target ? w.plan->in : w.plan->out;
-    mask.assign(static_cast<size_t>(t.end - t.begin), (1U << t.lanes) - 1);
+    const auto nodes = static_cast<size_t>(t.end - t.begin);
+    mask.assign(nodes, (1U << t.lanes) - 1);
+    if (t.dense_type >= 0) mask.resize(2 * nodes, 0);
     for (int32_t lane = 0; lane < t.lanes; ++lane) {
-      const uint32_t bit = ~(1U << lane);
+      const uint32_t bit = 1U << lane;
       const auto node = static_cast<size_t>(t.first + lane);
-      mask[static_cast<size_t>(t.first + lane - t.begin)] &= bit;
+      mask[static_cast<size_t>(t.first + lane - t.begin)] &= ~bit;
       for (int64_t p = a.begin[node]; p < a.begin[node + 1]; ++p) {
-        mask[static_cast<size_t>(a.other[static_cast<size_t>(p)] - t.begin)] &= bit;
+        const auto other = static_cast<size_t>(a.other[static_cast<size_t>(p)] - t.begin);
+        mask[other] &= ~bit;
+        if (t.dense_type >= 0) mask[nodes + other] |= bit;
       }
     }
+  }
+
+  // The part of a tile's description that forward and backward share.
+  DenseTile dense_tile(const Work& w, const Tile& t, bool as_target, const AttentionShape& s, const LayerState& state,
+                       const float* scaled_q, std::vector<uint32_t>& mask, Arena& arena) const {
+    tile_masks(w, t, as_target, mask);
+    DenseTile tile{};
+    tile.shape = &s;
+    tile.projections = state.projections;
+    tile.e = state.table[1];
+    tile.scaled_q = scaled_q;
+    tile.first = t.first;
+    tile.lanes = t.lanes;
+    tile.begin = t.begin;
+    tile.end = t.end;
+    tile.mask = mask.data();
+    if (t.dense_type >= 0) {
+      tile.e1 = state.table[0] + int64_t{t.dense_type} * s.d;
+      tile.scaled_q1 = scaled_q + w.nodes * s.d;
+      tile.real_mask = mask.data() + (t.end - t.begin);
+    }
+    tile.scratch = arena.take(dense_scratch(s));
+    return tile;
   }
 
   void attention_forward(Work& w, ThreadPool& pool, const LayerWeights& l, LayerState& state, const float* scaled_q) {
@@ -1078,7 +1105,7 @@ struct Network::Impl {
         float* z[2] = {arena.zeros(int64_t{kLanes} * heads), nullptr};
         num[1] = s.separate ? arena.zeros(int64_t{kLanes} * d) : num[0];
         z[1] = s.separate ? arena.zeros(int64_t{kLanes} * heads) : z[0];
-        for (int32_t lane = 0; lane < t.lanes; ++lane) {
+        for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
           const int32_t node = t.first + lane;
           for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
             explicit_pairs(
@@ -1089,18 +1116,8 @@ struct Network::Impl {
           }
         }
         if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
-          std::vector<uint32_t>& mask = w.masks[static_cast<size_t>(thread)];
-          tile_masks(w, t, true, mask);
-          DenseTile tile{};
-          tile.shape = &s;
-          tile.projections = state.projections;
-          tile.scaled_q = scaled_q;
-          tile.first = t.first;
-          tile.lanes = t.lanes;
-          tile.begin = t.begin;
-          tile.end = t.end;
-          tile.mask = mask.data();
-          tile.scratch = arena.take(dense_scratch(s));
+          DenseTile tile =
+              dense_tile(w, t, true, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
           tile.num = num[1];
           tile.z = z[1];
           k.dense_forward(tile);
@@ -1175,13 +1192,13 @@ struct Network::Impl {
     } else {
       state.share[1] = state.share[0];
     }
-    float* scaled_q = c.full() ? w.arena.take(nodes * d) : nullptr;
+    float* scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
     pool.run(blocks, [&](int64_t block, int) {
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       float* out = state.projections + first * ld;
       k.gemm({count, ld, l.in, l.projections, ld, h + first * l.in, l.in, 1, out, ld, false});
       if (c.bias) k.bias_residual(out, count, ld, l.projections_bias, nullptr);
-      if (c.full()) scale_queries(state, l, first, count, scaled_q);
+      if (c.full()) scale_queries(w, state, l, first, count, scaled_q);
     });
     laps.add(Part::kProjections);
     attention_forward(w, pool, l, state, scaled_q);
@@ -1247,14 +1264,19 @@ struct Network::Impl {
     return next;
   }
 
-  // scaled_q = q2 * the added pairs' edge vector.
-  static void scale_queries(const LayerState& state, const LayerWeights& l, int64_t first, int64_t count,
+  // scaled_q = q2 * the added pairs' edge vector * log2(e); after all nodes' the same of q1 and the real edges' vector, where
+  // a graph's real edges are all alike.
+  static void scale_queries(const Work& w, const LayerState& state, const LayerWeights& l, int64_t first, int64_t count,
                             float* scaled_q) {
     const int d = l.out, ld = d * l.sections;
     const float* e = state.table[1];
     for (int64_t r = first; r < first + count; ++r) {
-      const float* q = state.projections + r * ld + 2 * d;
-      for (int i = 0; i < d; ++i) scaled_q[r * d + i] = q[i] * e[i];
+      const float* q = state.projections + r * ld;
+      for (int i = 0; i < d; ++i) scaled_q[r * d + i] = q[2 * d + i] * (e[i] * kLog2E);
+      const int32_t type = w.plan->dense_type[static_cast<size_t>(w.plan->graph_of[static_cast<size_t>(r)])];
+      if (type < 0) continue;
+      const float* e1 = state.table[0] + int64_t{type} * d;
+      for (int i = 0; i < d; ++i) scaled_q[(w.nodes + r) * d + i] = q[i] * (e1[i] * kLog2E);
     }
   }
 
@@ -1350,7 +1372,7 @@ struct Network::Impl {
 
     // Attention's output map.
     float *d_attention = w.arena.take(nodes * d), *dropped = state.attention;
-    float *dot[2] = {w.arena.take(nodes * heads), nullptr}, *scaled_q = c.full() ? w.arena.take(nodes * d) : nullptr;
+    float *dot[2] = {w.arena.take(nodes * heads), nullptr}, *scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
     dot[1] = s.separate ? w.arena.take(nodes * heads) : dot[0];
     if (drop_attention.active()) dropped = w.arena.take(nodes * d);
     norm_backward(w, pool, l, state, 0, d_x1, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
@@ -1371,7 +1393,7 @@ struct Network::Impl {
           }
         }
       }
-      if (c.full()) scale_queries(state, l, first, count, scaled_q);
+      if (c.full()) scale_queries(w, state, l, first, count, scaled_q);
     });
 
     laps.add(Part::kFeedForwardBackward);
@@ -1395,7 +1417,7 @@ struct Network::Impl {
       for (int64_t i = plan.chunk_begin[static_cast<size_t>(chunk)];
            i < plan.chunk_begin[static_cast<size_t>(chunk) + 1]; ++i) {
         const Tile& t = plan.tiles[static_cast<size_t>(i)];
-        for (int32_t lane = 0; lane < t.lanes; ++lane) {
+        for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
           const int32_t node = t.first + lane;
           for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
             arena.reset();
@@ -1433,24 +1455,14 @@ struct Network::Impl {
         }
         if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
           arena.reset();
-          std::vector<uint32_t>& mask = w.masks[static_cast<size_t>(thread)];
-          tile_masks(w, t, as_target, mask);
-          DenseTile tile{};
-          tile.shape = &s;
-          tile.projections = state.projections;
-          tile.e = state.table[1];
-          tile.scaled_q = scaled_q;
-          tile.first = t.first;
-          tile.lanes = t.lanes;
-          tile.begin = t.begin;
-          tile.end = t.end;
-          tile.mask = mask.data();
-          tile.scratch = arena.take(dense_scratch(s));
+          DenseTile tile =
+              dense_tile(w, t, as_target, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
           tile.d_out = d_attention;
           tile.share = state.share[1];
           tile.dot = dot[1];
           tile.d_projections = d_projections;
           tile.d_e = d_added + chunk * d;
+          if (t.dense_type >= 0) tile.d_e1 = types + int64_t{t.dense_type} * d;
           as_target ? k.dense_backward_target(tile) : k.dense_backward_source(tile);
         }
       }

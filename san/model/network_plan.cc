@@ -71,6 +71,23 @@ int64_t NetworkPlan::code_of(int32_t graph, const Batch& batch, int32_t a, int32
   return pair_base[static_cast<size_t>(graph)] + low * (2 * n - low - 1) / 2 + (high - low - 1);
 }
 
+// The type of a graph's real edges if they are all alike, none is repeated, and at least one pair in eight has one; else -1.
+int32_t NetworkPlan::dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& neighbours) const {
+  const int64_t first = in.begin[static_cast<size_t>(begin)], last = in.begin[static_cast<size_t>(end)];
+  if (own_rows || (last - first) * 8 < int64_t{end - begin} * (end - begin)) return -1;
+  const int32_t type = in.type[static_cast<size_t>(first)];
+  for (int64_t p = first; p < last; ++p) {
+    if (in.type[static_cast<size_t>(p)] != type) return -1;
+  }
+  for (int32_t node = begin; node < end; ++node) {
+    neighbours.assign(in.other.begin() + in.begin[static_cast<size_t>(node)],
+                      in.other.begin() + in.begin[static_cast<size_t>(node) + 1]);
+    std::sort(neighbours.begin(), neighbours.end());
+    if (std::adjacent_find(neighbours.begin(), neighbours.end()) != neighbours.end()) return -1;
+  }
+  return type;
+}
+
 NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
   const int64_t nodes = batch.num_nodes, edges = batch.num_edges;
   check_categories(batch.node_features, config.node_tables, config.node_values, "nodes", nodes);
@@ -188,12 +205,17 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
 
   std::vector<double> cost;
   double total = 0;
+  std::vector<int32_t> neighbours;
   for (int32_t g = 0; g < batch.num_graphs; ++g) {
     const int32_t begin = batch.node_offsets[static_cast<size_t>(g)],
                   end = batch.node_offsets[static_cast<size_t>(g) + 1];
+    const int32_t dense_type = config.full() && config.gamma > 0 && !edge_lpe && config.attention_norm == AttentionNorm::kJoint
+                                   ? dense_type_of(begin, end, neighbours)
+                                   : -1;
+    this->dense_type.push_back(dense_type);
     for (int32_t first = begin; first < end; first += 16) {
       const int32_t lanes = std::min(16, end - first);
-      tiles.push_back({first, lanes, begin, end, g});
+      tiles.push_back({first, lanes, begin, end, g, dense_type});
       const auto real =
           static_cast<double>(in.begin[static_cast<size_t>(first + lanes)] - in.begin[static_cast<size_t>(first)]);
       cost.push_back(3 * real + (config.full() ? 16.0 * (end - begin) : 0.0) + 16);

@@ -23,6 +23,7 @@ struct Tile {
   int32_t first, lanes;
   int32_t begin, end;  // the graph's nodes
   int32_t graph;
+  int32_t dense_type;  // real edges are worked on densely, all of this type; -1: one by one
 };
 
 struct NetworkPlan {
@@ -41,6 +42,8 @@ struct NetworkPlan {
   std::vector<Tile> tiles;
   std::vector<int64_t> chunk_begin;  // [chunks + 1], tiles
 
+  std::vector<int32_t> dense_type;  // [B], see Tile
+
   // LPE sequences. Edge LPE: unordered pairs.
   int64_t sequences = 0;
   std::vector<int32_t> sequence_graph;  // edge LPE; for nodes see graph_of
@@ -48,6 +51,7 @@ struct NetworkPlan {
   std::vector<int32_t> graph_of;   // [N]
   std::vector<int64_t> pair_base;  // [B] edge LPE, full: first code of the graph
   std::vector<int64_t> loop_code;  // [N] edge LPE, full: code of the node's self loop, or -1
+  int32_t dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& neighbours) const;
   int64_t code_of(int32_t graph, const Batch& batch, int32_t a, int32_t b) const;
 };
 
