@@ -1,13 +1,12 @@
 // san eval: how good a model is on labelled data.
-#include <ATen/Parallel.h>
-
 #include <numeric>
 
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
+#include "san/cli/evaluate.h"
 #include "san/cli/main.h"
 #include "san/cli/progress.h"
-#include "san/train/trainer.h"
+#include "san/data/splits.h"
 
 namespace san::cli {
 
@@ -17,7 +16,8 @@ int run_eval(int argc, char** argv) {
   int batch_size = 64, threads = 0;
   bool published = false;
   CLI::App app(
-      "Metrics of a model on labelled data.\n\n  san eval --model runs/my/model --data test.csv --target-columns logP");
+      "Loss and metrics of a model on labelled data, in float, without libtorch.\n\n  san eval --model runs/my/model "
+      "--data test.csv --target-columns logP");
   app.add_option("--model", model_folder, "model folder")->required();
   app.add_option("--data", data_path, "labelled data, anything that san train takes")->required();
   app.add_option("--smiles-column", source_options.smiles_column, "CSV column of the SMILES")->capture_default_str();
@@ -32,15 +32,17 @@ int run_eval(int argc, char** argv) {
   app.add_option("--on-error", on_error, "a record that cannot be read: fail or skip")
       ->check(CLI::IsMember({"skip", "fail"}))
       ->capture_default_str();
-  app.add_option("--batch-size", batch_size, "graphs at once")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  app.add_option("--batch-size", batch_size, "graphs per batch; only published metrics depend on it")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   app.add_option("--threads", threads, "threads; 0 = all cores")->check(CLI::Range(0, 1024))->capture_default_str();
   app.add_flag("--published-metrics", published, "also means of batch means, as the published program reports them");
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
   if (threads == 0) threads = available_threads();
-  at::set_num_threads(threads);
 
-  const StoredModel model = read_model(model_folder);
+  StoredModel model = read_model(model_folder);
+  if (!cannot_evaluate(model.description.model).empty()) return start_torch_program("eval", argc, argv);
   if (model.description.input.featuriser != "none") source_options.featuriser = model.description.input.featuriser;
   if (source_options.target_columns.empty()) source_options.target_columns = model.description.task.targets;
   const auto source = open_source(data_path, source_options);
@@ -61,16 +63,15 @@ int run_eval(int argc, char** argv) {
   std::vector<int64_t> graphs(static_cast<size_t>(data.size()));
   std::iota(graphs.begin(), graphs.end(), 0);
   if (part != "all") {
-    DataConfig how;
-    how.split = splits_file.empty() ? SplitKind::kGiven : SplitKind::kFile;
-    how.split_file = splits_file;
-    const Splits splits = make_splits(how, data);
+    std::vector<std::string> words;
+    for (int64_t i = 0; i < data.size(); ++i) words.push_back(data.split(i));
+    const Splits splits = splits_file.empty() ? given_split(words) : read_splits(splits_file, data.size());
     graphs = part == "train" ? splits.train : part == "valid" ? splits.valid : splits.test;
   }
   SAN_CHECK(!graphs.empty(), "{}: the part '{}' is empty", data_path, part);
   for (const int64_t i : graphs) check_graph(model.description.model, data.graph(i), data_path);
-  const Evaluation result = evaluate(model, data, graphs, batch_size);
-  SAN_CHECK(!result.labels.empty(), "{}: no labels to compare with", data_path);
+  const EvalResult result = evaluate_graphs(std::move(model), data, graphs, batch_size, threads);
+  SAN_CHECK(result.labelled, "{}: no labels to compare with", data_path);
   fmt::print("{} graphs\nloss {:.6g}\n", graphs.size(), result.loss);
   for (const auto& [name, value] : result.metrics) fmt::print("{} {:.6g}\n", name, value);
   if (published) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "san/base/error.h"
 #include "san/cli/commands.h"
@@ -23,8 +24,9 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", "data in, a trained model and a report out", nullptr},
-    {"predict", "predictions of a model for molecules or graphs", nullptr},
-    {"eval", "metrics of a model on labelled data", nullptr},
+    {"predict", "predictions of a model for molecules or graphs", san::cli::run_predict},
+    {"eval", "metrics of a model on labelled data", san::cli::run_eval},
+    {"embed", "what the network knows of molecules or graphs, as features", san::cli::run_embed},
     {"bench", "speed on this machine", nullptr},
     {"import", "a model of the authors' PyTorch program -> a san model folder", san::cli::run_import},
     {"data", "look at data, prepare it, split it, generate it", san::cli::run_data},
@@ -52,15 +54,30 @@ void prepare_environment() {
   ::setenv("MALLOC_TRIM_THRESHOLD_", "1073741824", 0);
 }
 
-int start_torch_program(char** argv) {
-  prepare_environment();
+std::string torch_program() {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string program = (self.parent_path() / "san-torch").string();
-  ::execv(program.c_str(), argv);
-  san::fail("'{}' needs {}, which cannot be started: {}", argv[1], program, std::strerror(errno));
+  return (self.parent_path() / "san-torch").string();
 }
 
 }  // namespace
+
+namespace san::cli {
+
+bool torch_program_present() {
+  return ::access(torch_program().c_str(), X_OK) == 0;
+}
+
+int start_torch_program(const std::string& command, int argc, char** argv) {
+  prepare_environment();
+  std::string program = torch_program(), name = command;
+  std::vector<char*> arguments = {program.data(), name.data()};
+  arguments.insert(arguments.end(), argv + 1, argv + argc);
+  arguments.push_back(nullptr);
+  ::execv(program.c_str(), arguments.data());
+  fail("'{}' needs {}, which cannot be started: {}", command, program, std::strerror(errno));
+}
+
+}  // namespace san::cli
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
@@ -69,7 +86,7 @@ int main(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (name != command.name) continue;
     return guarded([&] {
-      if (command.run == nullptr) return start_torch_program(argv);
+      if (command.run == nullptr) return san::cli::start_torch_program(name, argc - 1, argv + 1);
       std::string title = "san " + name;
       argv[1] = title.data();
       return command.run(argc - 1, argv + 1);

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 namespace san::cli {
 
@@ -17,5 +18,10 @@ bool parse_flags(CLI::App& app, int argc, char** argv, int& exit_code);
 
 // Runs `command`, turning exceptions into one line on stderr: "san: what is wrong".
 int guarded(const std::function<int()>& command);
+
+// Replaces this process by `san-torch COMMAND`, flags as in argv[1..argc). Throws Error when it cannot be started. In main.cc.
+int start_torch_program(const std::string& command, int argc, char** argv);
+// Whether that program is there.
+bool torch_program_present();
 
 }  // namespace san::cli

@@ -43,19 +43,26 @@ struct Slot {
 struct Piece {
   size_t thread = 0;
   std::vector<Slot> slots;
+  StreamBlock block;           // for stream_blocks
+  std::exception_ptr failure;  // of its work
   size_t bytes = 0;
   bool done = false;
 };
+
+using Work = std::function<void(Streamed&)>;
+using BlockWork = std::function<void(StreamBlock&)>;
 
 // Every thread, the caller's too, reads a piece when nobody else is reading and converts it; the caller's takes the oldest
 // piece first when it is done. So no thread has a fixed part that could leave it idle, and one thread is a plain loop.
 class Stream {
  public:
-  Stream(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work)
-      : source_(source), options_(options), work_(work) {
+  // One of `work` (per graph) and `block_work` (per piece of up to `records`) may be empty, or both.
+  Stream(GraphSource& source, const StreamOptions& options, const Work& work, const BlockWork& block_work,
+         size_t records)
+      : source_(source), options_(options), work_(work), block_work_(block_work), records_(records) {
     const int threads = options.threads > 0 ? options.threads : available_threads();
     used_.resize(static_cast<size_t>(threads));
-    max_pieces_ = std::max(kMaxPieces, 4 * used_.size());
+    max_pieces_ = std::max(kMaxPieces * kPieceRecords / std::max(records_, kPieceRecords), 4 * used_.size());
     try {
       for (size_t i = 1; i < used_.size(); ++i) helpers_.emplace_back([this, i] { help(i); });
     } catch (...) {
@@ -139,8 +146,10 @@ class Stream {
   // False: nothing follows, or nothing that would be used.
   bool read(Piece& piece) {
     bool more = true;
-    piece.slots.reserve(kPieceRecords);
-    while (more && piece.slots.size() < kPieceRecords && piece.bytes < kPieceBytes) {
+    const size_t round = pieces_read_++ / used_.size();
+    const size_t records = std::min(records_, kPieceRecords << std::min<size_t>(round, 16));
+    piece.slots.reserve(records);
+    while (more && piece.slots.size() < records && piece.bytes < kPieceBytes) {
       Slot& slot = piece.slots.emplace_back();
       try {
         more = source_.next(slot.record);
@@ -168,7 +177,29 @@ class Stream {
       if (slot.problem.empty() && !slot.failure) convert(slot);
       if (slot.failure || (!slot.problem.empty() && !options_.skip_bad_records)) return false;
     }
-    return true;
+    return !block_work_ || work_together(piece);
+  }
+
+  bool work_together(Piece& piece) const {
+    std::vector<Slot*> slots;
+    for (Slot& slot : piece.slots) {
+      if (!slot.problem.empty()) continue;
+      slots.push_back(&slot);
+      piece.block.graphs.push_back(&slot.streamed);
+    }
+    piece.block.problems.resize(slots.size());
+    bool good = true;
+    try {
+      block_work_(piece.block);
+    } catch (...) {
+      piece.failure = std::current_exception();
+      return false;
+    }
+    for (size_t i = 0; i < slots.size(); ++i) {
+      slots[i]->problem = piece.block.problems[i];
+      good = good && (slots[i]->problem.empty() || options_.skip_bad_records);
+    }
+    return good;
   }
 
   void convert(Slot& slot) const {
@@ -195,7 +226,10 @@ class Stream {
 
   GraphSource& source_;
   const StreamOptions& options_;
-  const std::function<void(Streamed&)>& work_;
+  const Work& work_;
+  const BlockWork& block_work_;
+  const size_t records_;
+  size_t pieces_read_ = 0;  // of the thread that is reading
   size_t max_pieces_ = kMaxPieces;
   std::atomic<double> fraction_ = 0;
   std::atomic<bool> stopping_ = false;
@@ -209,19 +243,16 @@ class Stream {
   std::vector<std::jthread> helpers_;
 };
 
-}  // namespace
-
-int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
-                      const std::function<void(Streamed&)>& take) {
+// take and take_block: as work and block_work.
+int64_t run(const StreamOptions& options, Stream& stream, const Work& take, const BlockWork& take_block) {
   int64_t bad = 0, done = 0;
   auto shown = std::chrono::steady_clock::now();
-  Stream stream(source, options, work);
   while (Piece* piece = stream.next()) {
     for (Slot& slot : piece->slots) {
       if (slot.failure) std::rethrow_exception(slot.failure);
       if (slot.problem.empty()) {
         try {
-          take(slot.streamed);
+          if (take) take(slot.streamed);
           ++done;
         } catch (const RecordError& error) {
           slot.problem = error.what();
@@ -232,6 +263,8 @@ int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const s
       ++bad;
       if (options.on_bad_record) options.on_bad_record(slot.problem);
     }
+    if (piece->failure) std::rethrow_exception(piece->failure);
+    if (take_block) take_block(piece->block);
     stream.release();
     const auto now = std::chrono::steady_clock::now();
     if (options.progress && now - shown > std::chrono::milliseconds(200)) {
@@ -241,6 +274,22 @@ int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const s
   }
   if (options.progress) options.progress({done, 1.0});
   return bad;
+}
+
+}  // namespace
+
+int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
+                      const std::function<void(Streamed&)>& take) {
+  const BlockWork none;
+  Stream stream(source, options, work, none, kPieceRecords);
+  return run(options, stream, take, none);
+}
+
+int64_t stream_blocks(GraphSource& source, const StreamOptions& options, int block,
+                      const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take) {
+  const Work none;
+  Stream stream(source, options, none, work, static_cast<size_t>(std::max(1, block)));
+  return run(options, stream, none, take);
 }
 
 }  // namespace san

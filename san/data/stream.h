@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "san/data/source.h"
 #include "san/spectral/spectrum.h"
@@ -40,5 +41,17 @@ struct Streamed {
 // memory at a time.
 int64_t stream_graphs(GraphSource& source, const StreamOptions& options, const std::function<void(Streamed&)>& work,
                       const std::function<void(Streamed&)>& take);
+
+// Graphs that are neighbours in the input, worked on together by one thread.
+struct StreamBlock {
+  std::vector<Streamed*> graphs;      // without those that could not be read
+  std::vector<std::string> problems;  // one per graph, for `work` to fill: not empty makes it a bad record
+  std::string text;                   // for `work` to fill and `take` to use
+};
+
+// As stream_graphs for work that wants several graphs at once, up to `block` of them: the first blocks are smaller, so that
+// all threads soon have something to do. What work throws ends the stream when it is that block's turn.
+int64_t stream_blocks(GraphSource& source, const StreamOptions& options, int block,
+                      const std::function<void(StreamBlock&)>& work, const std::function<void(StreamBlock&)>& take);
 
 }  // namespace san

@@ -513,8 +513,8 @@ SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b,
 }
 
 // out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
-static void add_lane_sums(const float* acc, int count, float scale, float* out) {
-  int i = 0;
+static void add_lane_sums(const float* acc, int64_t count, float scale, float* out) {
+  int64_t i = 0;
   for (; i + VL <= count; i += VL) {
     V v[VL];
 #pragma GCC unroll 16

@@ -206,13 +206,18 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
   std::vector<double> cost;
   double total = 0;
   std::vector<int32_t> neighbours;
+  // Only where own_rows can never be: whether a graph's edges are worked on densely decides the order of sums, and may not
+  // depend on the rest of its batch.
+  int64_t possible_types = config.edge_values > 0 ? kMaxSharedTypes + 1 : 1;
+  for (const int rows : config.edge_tables) {
+    possible_types = std::min<int64_t>(possible_types * rows, kMaxSharedTypes + 1);
+  }
+  const bool dense_types = possible_types <= kMaxSharedTypes && config.full() && config.gamma > 0 && !edge_lpe &&
+                           config.attention_norm == AttentionNorm::kJoint;
   for (int32_t g = 0; g < batch.num_graphs; ++g) {
     const int32_t begin = batch.node_offsets[static_cast<size_t>(g)],
                   end = batch.node_offsets[static_cast<size_t>(g) + 1];
-    const int32_t dense_type =
-        config.full() && config.gamma > 0 && !edge_lpe && config.attention_norm == AttentionNorm::kJoint
-            ? dense_type_of(begin, end, neighbours)
-            : -1;
+    const int32_t dense_type = dense_types ? dense_type_of(begin, end, neighbours) : -1;
     this->dense_type.push_back(dense_type);
     for (int32_t first = begin; first < end; first += 16) {
       const int32_t lanes = std::min(16, end - first);

@@ -203,7 +203,7 @@ TEST(Program, ExplainsItself) {
   const TemporaryFolder folder;
   const Ran help = run(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"train", "predict", "eval", "import", "spectrum", "data"}) {
+  for (const char* command : {"train", "predict", "eval", "embed", "import", "spectrum", "data"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const Ran one = run(folder, {command, "--help"});
     EXPECT_EQ(one.code, 0) << one.err;

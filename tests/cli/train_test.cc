@@ -1,10 +1,12 @@
 // `san train`, `eval` and `predict` as people run them: every task, resume after kill -9 at any moment, signals, two runs at once.
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "san/base/random.h"
@@ -81,6 +83,24 @@ std::vector<std::string> train_arguments(const std::string& data, const std::str
           "1"};
 }
 
+// Between the numbers of two predictions files, relative to the largest number.
+double largest_difference(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string line, other;
+  double difference = 0, largest = 0;
+  for (bool header = true; std::getline(left, line); header = false) {
+    if (!std::getline(right, other)) return INFINITY;
+    if (header) continue;
+    std::istringstream fields(line), others(other);
+    for (std::string x, y; std::getline(fields, x, ',') && std::getline(others, y, ',');) {
+      if (x.starts_with("g")) continue;  // the id
+      difference = std::max(difference, std::abs(std::stod(x) - std::stod(y)));
+      largest = std::max(largest, std::abs(std::stod(y)));
+    }
+  }
+  return largest > 0 && !std::getline(right, other) ? difference / largest : INFINITY;
+}
+
 TEST(TrainCommand, LearnsEveryTaskAndItsModelPredictsAndEvaluates) {
   const TemporaryFolder folder;
   for (const auto& [kind, task] : {std::pair<std::string, std::string>{"regression", "regression"},
@@ -99,6 +119,10 @@ TEST(TrainCommand, LearnsEveryTaskAndItsModelPredictsAndEvaluates) {
     }
     const Ran predicted = run(folder, {"predict", "--model", out + "/model", "--data", data});
     EXPECT_EQ(predicted.code, 0) << predicted.err;
+    // The fused engine, which is what a trained model is predicted with, against the definition in double.
+    const Ran exact = run(folder, {"predict", "--model", out + "/model", "--data", data, "--precision", "double"});
+    EXPECT_EQ(exact.code, 0) << exact.err;
+    EXPECT_LE(largest_difference(predicted.out, exact.out), 1e-5) << predicted.out << exact.out;
     const Ran evaluated = run(folder, {"eval", "--model", out + "/model", "--data", data, "--part", "test"});
     EXPECT_EQ(evaluated.code, 0) << evaluated.err;
     EXPECT_TRUE(contains(evaluated.out, "loss")) << evaluated.out;

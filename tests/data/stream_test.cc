@@ -256,5 +256,60 @@ TEST(Stream, ProgressEndsAtOne) {
   EXPECT_EQ(last.done, 0);
 }
 
+TEST(StreamBlocks, KeepOrderReportBadRecordsAndGiveEveryGraphToOneBlock) {
+  for (const int threads : {1, 2, 5}) {
+    for (const int block : {1, 7, 64}) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, blocks of " + std::to_string(block));
+      FakeSource source(nodes(1000));
+      StreamOptions options = options_for(threads);
+      options.skip_bad_records = true;
+      std::vector<std::string> problems;
+      options.on_bad_record = [&](const std::string& problem) { problems.push_back(problem); };
+      int64_t last = 0;
+      options.progress = [&](const Progress& progress) { last = progress.done; };
+      std::string text;
+      const int64_t bad = stream_blocks(
+          source, options, block,
+          [&](StreamBlock& b) {
+            EXPECT_LE(b.graphs.size(), static_cast<size_t>(block));
+            for (size_t i = 0; i < b.graphs.size(); ++i) {
+              dawdle(b.graphs[i]->index);
+              if (b.graphs[i]->index % 100 == 50) b.problems[i] = "no " + b.graphs[i]->graph.id;
+              if (b.problems[i].empty()) b.text += b.graphs[i]->graph.id + ' ';
+            }
+          },
+          [&](StreamBlock& b) { text += b.text; });
+      EXPECT_EQ(bad, 10);
+      EXPECT_EQ(last, 990);
+      std::string expected;
+      for (int i = 0; i < 1000; ++i) {
+        if (i % 100 != 50) expected += std::to_string(i) + ' ';
+      }
+      EXPECT_EQ(text, expected);
+      ASSERT_EQ(problems.size(), 10U);
+      EXPECT_EQ(problems[3], "no 350");
+    }
+  }
+}
+
+TEST(StreamBlocks, TheFirstBadRecordOrFailureOfWorkEndsTheStream) {
+  for (const int threads : {1, 4}) {
+    FakeSource source(nodes(1000));
+    const auto work = [](StreamBlock& b) {
+      for (size_t i = 0; i < b.graphs.size(); ++i) {
+        if (b.graphs[i]->index % 100 == 50) b.problems[i] = "no " + b.graphs[i]->graph.id;
+      }
+    };
+    EXPECT_EQ(error_of([&] { stream_blocks(source, options_for(threads), 16, work, [](StreamBlock&) {}); }), "no 50");
+    FakeSource again(nodes(1000));
+    const auto fails = [](StreamBlock& b) {
+      if (b.graphs.back()->index > 300) fail("all is over");
+    };
+    StreamOptions options = options_for(threads);
+    options.skip_bad_records = true;
+    EXPECT_EQ(error_of([&] { stream_blocks(again, options, 16, fails, [](StreamBlock&) {}); }), "all is over");
+  }
+}
+
 }  // namespace
 }  // namespace san

@@ -1,0 +1,206 @@
+// san embed: what the network knows of graphs before its head, as features for other programs.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "san/base/file.h"
+#include "san/cli/commands.h"
+#include "san/cli/data_flags.h"
+#include "san/cli/main.h"
+#include "san/cli/progress.h"
+#include "san/data/csv.h"
+#include "san/data/stream.h"
+#include "san/model/model_folder.h"
+#include "san/model/predictor.h"
+
+namespace san::cli {
+namespace {
+
+constexpr int kBlock = 64;
+
+// A matrix of floats in NumPy's format 1.0, written row by row: the number of rows goes into the header at the end. Under a
+// temporary name until commit().
+class NpyWriter {
+ public:
+  NpyWriter(std::string path, int columns)
+      : path_(std::move(path)), temporary_(fmt::format("{}.tmp{}", path_, ::getpid())), columns_(columns) {
+    file_ = std::fopen(temporary_.c_str(), "wb");
+    SAN_CHECK(file_ != nullptr, "{}: cannot write: {}", path_, std::strerror(errno));
+    write(header());
+  }
+  ~NpyWriter() {
+    if (file_ == nullptr) return;
+    std::fclose(file_);
+    std::remove(temporary_.c_str());
+  }
+  NpyWriter(const NpyWriter&) = delete;
+  NpyWriter& operator=(const NpyWriter&) = delete;
+
+  void rows(std::string_view bytes) {
+    write(bytes);
+    rows_ += static_cast<int64_t>(bytes.size() / sizeof(float)) / columns_;
+  }
+  void commit() {
+    check(std::fseek(file_, 0, SEEK_SET) == 0);
+    write(header());
+    check(std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0);
+    std::FILE* file = std::exchange(file_, nullptr);
+    check(std::fclose(file) == 0);
+    check(std::rename(temporary_.c_str(), path_.c_str()) == 0);
+  }
+
+ private:
+  void check(bool good) const { SAN_CHECK(good, "{}: cannot write: {}", path_, std::strerror(errno)); }
+  void write(std::string_view bytes) { check(std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()); }
+  std::string header() const {  // 128 bytes, whatever the number of rows
+    std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows_, columns_);
+    text.resize(117, ' ');
+    return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + text + '\n';
+  }
+
+  std::string path_, temporary_;
+  int columns_;
+  int64_t rows_ = 0;
+  std::FILE* file_ = nullptr;
+};
+
+struct Flags {
+  std::string model, data, out;
+  bool nodes = false, skip = true;
+  int threads = 0;
+  SourceOptions source;
+};
+
+class Embedding {
+ public:
+  explicit Embedding(const Flags& flags)
+      : flags_(flags),
+        npy_(flags.out.ends_with(".npy")),
+        predictor_(Predictor::load(flags.model)),
+        per_node_(flags.nodes || predictor_.node_task()) {}
+
+  int run() {
+    const ModelDescription& description = predictor_.description();
+    SourceOptions source_options = flags_.source;
+    source_options.labels_required = false;
+    if (description.input.featuriser != "none") source_options.featuriser = description.input.featuriser;
+    const auto source = open_source(flags_.data, source_options);
+
+    // Ids: the first columns of the CSV, or a file of their own beside the matrix.
+    std::string header;
+    append_csv_field(header, source->id_name());
+    if (per_node_) header += ",node";
+    std::optional<NpyWriter> matrix;
+    if (npy_) {
+      matrix.emplace(flags_.out, predictor_.embedding_width());
+    } else {
+      for (int i = 0; i < predictor_.embedding_width(); ++i) header += fmt::format(",e{}", i);
+    }
+    FileWriter csv(npy_ ? flags_.out.substr(0, flags_.out.size() - 4) + ".ids.csv" : flags_.out);
+    csv.write(header + '\n');
+
+    ProgressBar bar("embedding", "graphs");
+    StreamOptions stream;
+    stream.spectral = description.input.spectral;
+    stream.with_spectra = description.model.lpe.kind != LpeKind::kNone;
+    stream.threads = flags_.threads;
+    stream.skip_bad_records = flags_.skip;
+    stream.on_bad_record = [&](const std::string& message) {
+      bar.clear();
+      fmt::print(stderr, "san: {}\n", message);
+    };
+    stream.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
+    const auto take = [&](StreamBlock& block) {
+      if (!npy_) return csv.write(block.text);
+      matrix->rows(block.text);
+      std::string ids;
+      for (size_t i = 0; i < block.graphs.size(); ++i) {
+        if (!block.problems[i].empty()) continue;
+        const Graph& graph = block.graphs[i]->graph;
+        for (int32_t row = 0; row < (per_node_ ? graph.num_nodes : 1); ++row) {
+          append_csv_field(ids, graph.id, /*alone=*/!per_node_);
+          if (per_node_) ids += fmt::format(",{}", row);
+          ids += '\n';
+        }
+      }
+      csv.write(ids);
+    };
+    const int64_t skipped = stream_blocks(
+        *source, stream, kBlock, [&](StreamBlock& b) { work(b); }, take);
+    bar.clear();
+    SAN_CHECK(bar.done() + skipped > 0, "{}: nothing to embed in it", flags_.data);
+    if (matrix) matrix->commit();
+    csv.commit();
+    if (skipped == 0) return kDone;
+    fmt::print(stderr, "san: {} of {} records could not be read and have no embedding\n", skipped,
+               skipped + bar.done());
+    return kFailed;
+  }
+
+ private:
+  void work(StreamBlock& block) const {
+    std::vector<const Graph*> graphs;
+    for (size_t i = 0; i < block.graphs.size(); ++i) {
+      const Streamed& item = *block.graphs[i];
+      try {
+        check_graph(predictor_.description().model, item.graph, item.where);
+        graphs.push_back(&item.graph);
+      } catch (const RecordError& error) {
+        block.problems[i] = error.what();
+      }
+    }
+    if (graphs.empty()) return;
+    const Predictions table = predictor_.embed(graphs, flags_.nodes);
+    for (size_t g = 0; g < graphs.size(); ++g) {
+      for (int64_t row = table.row_offsets[g]; row < table.row_offsets[g + 1]; ++row) {
+        if (!npy_) append_csv_field(block.text, graphs[g]->id);
+        if (!npy_ && per_node_) fmt::format_to(std::back_inserter(block.text), ",{}", row - table.row_offsets[g]);
+        for (const double wide : table.row(row)) {
+          const auto value = static_cast<float>(wide);
+          SAN_CHECK(std::isfinite(value), "graph '{}': the embedding is not a finite number", printable(graphs[g]->id));
+          if (npy_) {
+            block.text.append(reinterpret_cast<const char*>(&value), sizeof value);
+          } else {
+            fmt::format_to(std::back_inserter(block.text), ",{:.9g}", value);
+          }
+        }
+        if (!npy_) block.text += '\n';
+      }
+    }
+  }
+
+  const Flags& flags_;
+  const bool npy_;
+  const Predictor predictor_;
+  const bool per_node_;
+};
+
+}  // namespace
+
+int run_embed(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "Embeddings: what the network knows of a graph (or a node) before its head, as features for other programs.\n"
+      "X.csv: the id, (the node,) e0, e1, ...; X.npy: a float matrix for NumPy, with the ids in X.ids.csv.\n"
+      "Computed in float, without libtorch; streams in constant memory.\n\n"
+      "  san embed --model runs/my/model --data new.csv --out features.npy");
+  app.add_option("--model", flags.model, "model folder (config.json + model.safetensors); of an ensemble: one member")
+      ->required();
+  app.add_option("--data", flags.data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
+      ->required();
+  app.add_option("--out", flags.out, "FILE.csv (.gz too), FILE.npy, or - = CSV on standard output")->required();
+  app.add_flag("--nodes", flags.nodes, "a row per node, also for models of whole graphs");
+  app.add_option("--smiles-column", flags.source.smiles_column, "CSV column of the SMILES")->capture_default_str();
+  app.add_option("--id-column", flags.source.id_column, "CSV column to label rows with; default: the first");
+  app.add_option("--format", flags.source.format, "auto, csv, jsonl, tu or ogb")->capture_default_str();
+  add_on_error_flag(app, flags.skip);
+  add_threads_flag(app, flags.threads);
+  int exit_code = 0;
+  if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
+  return Embedding(flags).run();
+}
+
+}  // namespace san::cli

@@ -1,0 +1,158 @@
+// `san predict`, `eval` and `embed` without libtorch: the same bytes for any batch size and thread count, order and bad rows
+// kept, formats as promised.
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "san/graph/jsonl.h"
+#include "san/model/predictor.h"
+#include "tests/cli/run.h"
+#include "tests/model/tiny_model.h"
+#include "tests/nn/random_models.h"
+
+namespace san {
+namespace {
+
+using testing::Ran;
+using testing::run;
+using testing::TemporaryFolder;
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// Lines of stderr without those about progress, which a slow machine has.
+std::string complaints(const std::string& text) {
+  std::istringstream in(text);
+  std::string out;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("san: ")) out += line + '\n';
+  }
+  return out;
+}
+
+class Program : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    stored_ = testing::tiny_model();
+    write_model(folder_.file("model"), stored_);
+    Random random(11);
+    for (int i = 0; i < 300; ++i) {
+      graphs_.push_back(testing::random_graph(stored_.description.model, random, 20));
+      graphs_.back().id = fmt::format("g{}", i);
+      graphs_.back().graph_labels = {random.normal()};
+      // Every 37th line is no graph.
+      if (i % 37 == 5) text_ += "{\"num_nodes\": \n";
+      text_ += format_graph(graphs_.back()) + "\n";
+    }
+    write_file(folder_.file("g.jsonl"), text_);
+  }
+  Ran predict(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"predict", "--model", folder_.file("model"), "--data",
+                                          folder_.file("g.jsonl")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(folder_, arguments);
+  }
+
+  TemporaryFolder folder_;
+  StoredModel stored_;
+  std::vector<Graph> graphs_;
+  std::string text_;
+};
+
+TEST_F(Program, PredictGivesTheSameBytesForAnyBatchSizeAndThreadCount) {
+  const Ran first = predict({"--batch-size", "1", "--threads", "1"});
+  EXPECT_EQ(first.code, 1);  // bad rows
+  EXPECT_TRUE(contains(first.err, "8 of 308 records")) << first.err;
+  for (const char* batch : {"auto", "2", "64", "1000"}) {
+    for (const char* threads : {"1", "2", "7"}) {
+      const Ran other = predict({"--batch-size", batch, "--threads", threads});
+      EXPECT_EQ(other.out, first.out) << batch << " " << threads;
+      EXPECT_EQ(complaints(other.err), complaints(first.err));  // bad rows in the order of the input
+    }
+  }
+  const Predictor predictor(stored_);
+  std::string expected = "id,logP\n";
+  for (const Graph& graph : graphs_) {
+    expected += fmt::format("{},{:.9g}\n", graph.id, predictor.predict(graph).values[0]);
+  }
+  EXPECT_EQ(first.out, expected);
+  for (const char* threads : {"1", "4"}) {
+    const Ran strict = predict({"--on-error", "fail", "--threads", threads, "--out", folder_.file("p.csv")});
+    EXPECT_EQ(strict.code, 1);
+    EXPECT_TRUE(contains(strict.err, "g.jsonl:6:")) << strict.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("p.csv")));
+  }
+  EXPECT_EQ(predict({"--batch-size", "0"}).code, 2);
+  EXPECT_EQ(predict({"--batch-size", "many"}).code, 2);
+}
+
+TEST_F(Program, EvalGivesLossAndMetrics) {
+  const Predictor predictor(stored_);
+  double sum = 0;
+  std::string text;
+  for (const Graph& graph : graphs_) {
+    sum += std::abs(predictor.predict(graph).values[0] - graph.graph_labels[0]);
+    text += format_graph(graph) + "\n";
+  }
+  write_file(folder_.file("good.jsonl"), text);
+  const Ran ran = run(
+      folder_, {"eval", "--model", folder_.file("model"), "--data", folder_.file("good.jsonl"), "--published-metrics"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "300 graphs\n"));
+  // Labels are scaled by 2 while training.
+  EXPECT_TRUE(contains(ran.out, fmt::format("loss {:.6g}\nmae {:.6g}\n", sum / 300 / 2, sum / 300))) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "published_mae ")) << ran.out;
+}
+
+TEST_F(Program, EmbedWritesCsvAndNpy) {
+  const Predictor predictor(stored_);
+  const int width = predictor.embedding_width();
+  for (const bool nodes : {false, true}) {
+    const Predictions expected = predictor.embed(graphs_, nodes);
+    std::vector<std::string> arguments = {
+        "embed", "--model", folder_.file("model"), "--data", folder_.file("g.jsonl"), "--out", folder_.file("e.npy")};
+    if (nodes) arguments.emplace_back("--nodes");
+    EXPECT_EQ(run(folder_, arguments).code, 1);  // bad rows
+    const std::string npy = read_file(folder_.file("e.npy"), 1 << 26);
+    ASSERT_EQ(npy.size(), 128 + static_cast<size_t>(expected.rows * width) * sizeof(float));
+    EXPECT_EQ(npy.substr(0, 10), std::string("\x93NUMPY\x01\x00\x76\x00", 10));
+    EXPECT_TRUE(contains(npy.substr(0, 128), fmt::format("'shape': ({}, {})", expected.rows, width)));
+    EXPECT_EQ(npy[127], '\n');
+    for (size_t i = 0; i < expected.values.size(); ++i) {
+      float value = 0;
+      std::memcpy(&value, npy.data() + 128 + i * sizeof value, sizeof value);
+      ASSERT_EQ(value, static_cast<float>(expected.values[i]));
+    }
+    const std::string ids = read_file(folder_.file("e.ids.csv"), 1 << 26);
+    EXPECT_TRUE(ids.starts_with(nodes ? "id,node\ng0,0\n" : "id\ng0\ng1\n")) << ids.substr(0, 30);
+    arguments[6] = "-";
+    const Ran csv = run(folder_, arguments);
+    EXPECT_TRUE(csv.out.starts_with(nodes ? "id,node,e0,e1," : "id,e0,e1,"));
+    EXPECT_TRUE(contains(csv.out, fmt::format("\ng0,{}{:.9g},", nodes ? "0," : "", expected.values[0])));
+  }
+}
+
+TEST_F(Program, FallsBackToFloatForImportedModelsWithoutLibtorch) {
+  if (std::filesystem::exists(std::string(SAN_BIN_DIR) + "/san-torch")) GTEST_SKIP() << "built with libtorch";
+  stored_.description.provenance = R"({"imported": "authors' program"})";
+  write_model(folder_.file("model"), stored_);
+  const Ran ran = predict({});
+  EXPECT_TRUE(contains(ran.err, "san-torch is not here")) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "\ng299,"));
+}
+
+TEST(Linking, ThePredictingProgramNeedsNoLibtorch) {
+  const std::string command = "ldd " SAN_BIN_DIR "/san";
+  std::FILE* ldd = ::popen(command.c_str(), "r");
+  ASSERT_NE(ldd, nullptr);
+  std::string text(1 << 16, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), ldd));
+  ::pclose(ldd);
+  EXPECT_TRUE(contains(text, "libc.so")) << text;
+  for (const char* library : {"libtorch", "libc10", "libgomp", "openblas", "libpython"})
+    EXPECT_FALSE(contains(text, library)) << text;
+}
+
+}  // namespace
+}  // namespace san
