@@ -514,14 +514,13 @@ SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b,
 
 // out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
 static void add_lane_sums(const float* acc, int64_t count, float scale, float* out) {
-  int64_t i = 0;
-  for (; i + VL <= count; i += VL) {
+  for (; count >= VL; count -= VL, acc += VL * VL, out += VL) {
     V v[VL];
 #pragma GCC unroll 16
-    for (int q = 0; q < VL; ++q) v[q] = load(acc + (i + q) * VL);
-    store(out + i, load(out + i) + sums_of(v) * scale);
+    for (int q = 0; q < VL; ++q) v[q] = load(acc + q * VL);
+    store(out, load(out) + sums_of(v) * scale);
   }
-  for (; i < count; ++i) out[i] += scale * sum_of(load(acc + i * VL));
+  for (; count > 0; --count, acc += VL, ++out) *out += scale * sum_of(load(acc));
 }
 
 template <int K, bool kDrop>
