@@ -18,6 +18,10 @@ inline std::filesystem::path shared_path(const std::string& below) {
   return std::filesystem::exists(path) ? path : std::filesystem::path{};
 }
 
+inline bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
 // A folder of the test's own, removed at the end.
 class TemporaryFolder {
  public:

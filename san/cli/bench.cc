@@ -37,7 +37,7 @@ struct Options {
   std::vector<std::string> engines = {"fused"};
   double seconds = 10;
   int batch_size = 0, nodes = 0;
-  bool json = false, kernels = false;
+  bool json = false;
 };
 
 // As the network keeps its numbers: at the start of a cache line.
@@ -115,6 +115,13 @@ Graph make_molecule(const ModelConfig& model, int nodes, Random& random) {
   return graph;
 }
 
+// Labels are made up when there are none.
+std::unique_ptr<GraphSource> open_bench_data(const std::string& path, const RunConfig& config) {
+  SourceOptions options = source_options(config.data);
+  options.labels_required = false;
+  return open_source(path, options);
+}
+
 std::vector<Graph> bench_graphs(const Options& o, const RunConfig& config, int64_t wanted) {
   std::vector<Graph> graphs;
   const std::string path = o.data.empty() ? config.data.path : o.data;
@@ -131,15 +138,7 @@ std::vector<Graph> bench_graphs(const Options& o, const RunConfig& config, int64
       graphs.push_back(make_molecule(config.model, n, random));
     }
   } else {
-    SourceOptions options;
-    options.format = config.data.format;
-    options.smiles_column = config.data.smiles_column;
-    options.target_columns = config.data.target_columns;
-    options.featuriser = config.data.featuriser;
-    options.labels_required = false;
-    const std::unique_ptr<GraphSource> source = open_source(path, options);
-    StreamOptions stream;
-    stream.with_spectra = false;
+    const std::unique_ptr<GraphSource> source = open_bench_data(path, config);
     for (Record record; static_cast<int64_t>(graphs.size()) < wanted && source->next(record);) {
       graphs.push_back(source->convert(std::move(record)));
     }
@@ -182,6 +181,10 @@ Json measure(const Options& o, const RunConfig& config, const std::vector<Batch>
   std::vector<float> first(static_cast<size_t>(count)), second(static_cast<size_t>(count));
   int64_t step = 0, graphs = 0;
   double operations = 0, other = 0;
+  for (const Batch& batch : batches) {
+    graphs += batch.num_graphs;
+    operations += Network::forward_operations(config.model, batch) * (training ? 3 : 1);
+  }
   const auto run = [&](const Batch& batch) {
     if (!training) {
       engine.predict(batch);
@@ -189,11 +192,7 @@ Json measure(const Options& o, const RunConfig& config, const std::vector<Batch>
     }
     model.flat_gradients().zero_();
     const at::Tensor outputs = engine.training(batch, static_cast<uint64_t>(step));
-    const int64_t rows = batch.node_labels ? batch.num_nodes : batch.num_graphs;
-    const at::Tensor labels =
-        at::from_blob(const_cast<double*>(batch.labels.data()), {rows, batch.label_columns}, at::kDouble)
-            .to(at::kFloat);
-    nn::task_loss(task, outputs, labels).backward();
+    nn::task_loss(task, outputs, nn::labels_of(batch)).backward();
     const auto began = Clock::now();
     AdamOptions options;
     options.lr = 1e-5;
@@ -210,13 +209,7 @@ Json measure(const Options& o, const RunConfig& config, const std::vector<Batch>
   const auto start = Clock::now();
   for (int pass = 0; pass < 2 || seconds_since(start) < o.seconds; ++pass) {
     const auto began = Clock::now();
-    graphs = 0;
-    operations = 0;
-    for (const Batch& batch : batches) {
-      run(batch);
-      graphs += batch.num_graphs;
-      operations += Network::forward_operations(config.model, batch) * (training ? 3 : 1);
-    }
+    for (const Batch& batch : batches) run(batch);
     const double seconds = seconds_since(began);
     best = std::max(best, static_cast<double>(graphs) / seconds);
     best_flops = std::max(best_flops, operations / seconds / 1e9);
@@ -382,15 +375,9 @@ Json measure_kernels(double seconds) {
 }
 
 Json measure_prepare(const Options& o, const RunConfig& config, int threads) {
-  SourceOptions options;
-  options.format = config.data.format;
-  options.smiles_column = config.data.smiles_column;
-  options.target_columns = config.data.target_columns;
-  options.featuriser = config.data.featuriser;
-  options.labels_required = false;
   const std::string path = o.data.empty() ? config.data.path : o.data;
   SAN_CHECK(!path.empty(), "bench prepare needs --data");
-  const std::unique_ptr<GraphSource> source = open_source(path, options);
+  const std::unique_ptr<GraphSource> source = open_bench_data(path, config);
   StreamOptions stream;
   stream.spectral = config.spectral;
   stream.threads = threads;
@@ -467,7 +454,6 @@ int run_bench(int argc, char** argv) {
   if (o.threads.empty()) o.threads = {available_threads()};
   for (const int threads : o.threads)
     SAN_CHECK(threads >= 1 && threads <= 1024, "--threads: {} is not 1 .. 1024", threads);
-  std::vector<Json> results;
   const auto report = [&](const Json& r) {
     if (o.json) {
       fmt::print("{}\n", r.dump());

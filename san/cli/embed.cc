@@ -10,6 +10,7 @@
 #include "san/cli/commands.h"
 #include "san/cli/data_flags.h"
 #include "san/cli/main.h"
+#include "san/cli/model_flags.h"
 #include "san/cli/progress.h"
 #include "san/data/csv.h"
 #include "san/data/stream.h"
@@ -84,10 +85,7 @@ class Embedding {
 
   int run() {
     const ModelDescription& description = predictor_.description();
-    SourceOptions source_options = flags_.source;
-    source_options.labels_required = false;
-    if (description.input.featuriser != "none") source_options.featuriser = description.input.featuriser;
-    const auto source = open_source(flags_.data, source_options);
+    const auto source = open_input(flags_.data, flags_.source, description);
 
     // Ids: the first columns of the CSV, or a file of their own beside the matrix.
     std::string header;
@@ -142,16 +140,8 @@ class Embedding {
 
  private:
   void work(StreamBlock& block) const {
-    std::vector<const Graph*> graphs;
-    for (size_t i = 0; i < block.graphs.size(); ++i) {
-      const Streamed& item = *block.graphs[i];
-      try {
-        check_graph(predictor_.description().model, item.graph, item.where);
-        graphs.push_back(&item.graph);
-      } catch (const RecordError& error) {
-        block.problems[i] = error.what();
-      }
-    }
+    const ModelConfig* model = &predictor_.description().model;
+    const std::vector<const Graph*> graphs = fitting_graphs(block, {&model, 1});
     if (graphs.empty()) return;
     const Predictions table = predictor_.embed(graphs, flags_.nodes);
     for (size_t g = 0; g < graphs.size(); ++g) {
@@ -189,13 +179,9 @@ int run_embed(int argc, char** argv) {
       "  san embed --model runs/my/model --data new.csv --out features.npy");
   app.add_option("--model", flags.model, "model folder (config.json + model.safetensors); of an ensemble: one member")
       ->required();
-  app.add_option("--data", flags.data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
-      ->required();
+  add_input_flags(app, flags.data, flags.source);
   app.add_option("--out", flags.out, "FILE.csv (.gz too), FILE.npy, or - = CSV on standard output")->required();
   app.add_flag("--nodes", flags.nodes, "a row per node, also for models of whole graphs");
-  app.add_option("--smiles-column", flags.source.smiles_column, "CSV column of the SMILES")->capture_default_str();
-  app.add_option("--id-column", flags.source.id_column, "CSV column to label rows with; default: the first");
-  app.add_option("--format", flags.source.format, "auto, csv, jsonl, tu or ogb")->capture_default_str();
   add_on_error_flag(app, flags.skip);
   add_threads_flag(app, flags.threads);
   int exit_code = 0;

@@ -44,21 +44,15 @@ EvalResult evaluate_graphs(StoredModel model, const Dataset& data, const std::ve
   make_readable(task, outputs, columns);
   out.metrics = task_metrics(task, labels, outputs, columns);
 
-  // The published program's way of averaging: the metric of each batch, then the mean over batches.
-  if (task.kind != TaskKind::kNodeClassification && task.kind != TaskKind::kRegression) return out;
-  const size_t label_columns = labels.size() / rows.back();
-  double sum = 0, batches = 0;
+  const size_t label_columns = labels.size() / rows.back(), output_columns = static_cast<size_t>(columns);
+  BatchMeans means;
   for (size_t begin = 0; begin < graphs.size(); begin += static_cast<size_t>(batch_size)) {
     const size_t first = rows[begin],
                  count = rows[std::min(graphs.size(), begin + static_cast<size_t>(batch_size))] - first;
-    const auto batch_labels = std::span(labels).subspan(first * label_columns, count * label_columns);
-    const auto predictions =
-        std::span(outputs).subspan(first * static_cast<size_t>(columns), count * static_cast<size_t>(columns));
-    sum += task.kind == TaskKind::kRegression ? mean_absolute_error(batch_labels, predictions)
-                                              : published_sbm_accuracy(batch_labels, predictions, columns);
-    ++batches;
+    means.add(task, std::span(labels).subspan(first * label_columns, count * label_columns),
+              std::span(outputs).subspan(first * output_columns, count * output_columns), columns);
   }
-  out.published_metrics = {{task.kind == TaskKind::kRegression ? "mae" : "sbm_accuracy", sum / batches}};
+  out.published_metrics = means.means();
   return out;
 }
 

@@ -17,6 +17,34 @@ const char* const kPredictHelp =
     "  san predict --model runs/my/model --data new.csv --out predictions.csv\n"
     "  printf 'smiles\\nCCO\\n' | san predict --model runs/my/model --data - --format csv\n";
 
+void add_input_flags(CLI::App& app, std::string& data, SourceOptions& source) {
+  app.add_option("--data", data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
+      ->required();
+  app.add_option("--smiles-column", source.smiles_column, "CSV column of the SMILES")->capture_default_str();
+  app.add_option("--id-column", source.id_column, "CSV column to label rows with; default: the first");
+  app.add_option("--format", source.format, "auto, csv, jsonl, tu or ogb")->capture_default_str();
+}
+
+std::unique_ptr<GraphSource> open_input(const std::string& data, SourceOptions source, const ModelDescription& model) {
+  source.labels_required = false;
+  if (model.input.featuriser != "none") source.featuriser = model.input.featuriser;
+  return open_source(data, source);
+}
+
+std::vector<const Graph*> fitting_graphs(StreamBlock& block, std::span<const ModelConfig* const> models) {
+  std::vector<const Graph*> graphs;
+  for (size_t i = 0; i < block.graphs.size(); ++i) {
+    const Streamed& item = *block.graphs[i];
+    try {
+      for (const ModelConfig* model : models) check_graph(*model, item.graph, item.where);
+      graphs.push_back(&item.graph);
+    } catch (const RecordError& error) {
+      block.problems[i] = error.what();
+    }
+  }
+  return graphs;
+}
+
 void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what) {
   app.add_option_function<std::string>(
          "--batch-size",
@@ -34,13 +62,9 @@ void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what
 
 void add_predict_flags(CLI::App& app, PredictFlags& flags) {
   app.add_option("--model", flags.model, "model folder (config.json + model.safetensors)")->required();
-  app.add_option("--data", flags.data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
-      ->required();
+  add_input_flags(app, flags.data, flags.source);
   app.add_option("--out", flags.out, "CSV to write; - = standard output")->capture_default_str();
   app.add_flag("--raw", flags.raw, "the head's own outputs (logits, unscaled) as y0, y1, ...");
-  app.add_option("--smiles-column", flags.source.smiles_column, "CSV column of the SMILES")->capture_default_str();
-  app.add_option("--id-column", flags.source.id_column, "CSV column to label predictions with; default: the first");
-  app.add_option("--format", flags.source.format, "auto, csv, jsonl, tu or ogb")->capture_default_str();
   app.add_option("--on-error", flags.on_error, "a record that cannot be read: skip (report, go on) or fail")
       ->check(CLI::IsMember({"skip", "fail"}))
       ->capture_default_str();

@@ -1,12 +1,15 @@
-// What `san predict` has in common with its double-precision half in san-torch: flags, ensembles.
+// What the commands that apply a model have in common: predict, its double-precision half in san-torch, embed.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "san/data/source.h"
+#include "san/data/stream.h"
 #include "san/model/model_folder.h"
 
 namespace san::cli {
@@ -22,6 +25,14 @@ struct PredictFlags {
 // The help text of `san predict`.
 extern const char* const kPredictHelp;
 void add_predict_flags(CLI::App& app, PredictFlags& flags);
+
+// --data, --smiles-column, --id-column, --format: where graphs without labels come from.
+void add_input_flags(CLI::App& app, std::string& data, SourceOptions& source);
+// Opens them as the model reads them: its featuriser, labels not needed.
+std::unique_ptr<GraphSource> open_input(const std::string& data, SourceOptions source, const ModelDescription& model);
+
+// The block's graphs that all the models can read; the others become the block's problems.
+std::vector<const Graph*> fitting_graphs(StreamBlock& block, std::span<const ModelConfig* const> models);
 
 // --batch-size auto | N, kept as 0 for auto.
 void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what);

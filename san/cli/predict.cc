@@ -32,10 +32,7 @@ class Predicting {
 
   int run() {
     const ModelDescription& description = networks_[0].description();
-    SourceOptions source_options = flags_.source;
-    source_options.labels_required = false;
-    if (description.input.featuriser != "none") source_options.featuriser = description.input.featuriser;
-    const std::unique_ptr<GraphSource> source = open_source(flags_.data, source_options);
+    const auto source = open_input(flags_.data, flags_.source, description);
     FileWriter writer(flags_.out);
     writer.write(predictions_header(description, source->id_name(), flags_.raw, networks_.size() > 1));
 
@@ -70,16 +67,9 @@ class Predicting {
 
  private:
   void work(StreamBlock& block) const {
-    std::vector<const Graph*> graphs;
-    for (size_t i = 0; i < block.graphs.size(); ++i) {
-      const Streamed& item = *block.graphs[i];
-      try {
-        for (const Predictor& network : networks_) check_graph(network.description().model, item.graph, item.where);
-        graphs.push_back(&item.graph);
-      } catch (const RecordError& error) {
-        block.problems[i] = error.what();
-      }
-    }
+    std::vector<const ModelConfig*> models;
+    for (const Predictor& network : networks_) models.push_back(&network.description().model);
+    const std::vector<const Graph*> graphs = fitting_graphs(block, models);
     if (graphs.empty()) return;
     try {
       append_rows(graphs, block.text);

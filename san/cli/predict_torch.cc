@@ -34,10 +34,7 @@ class Predicting {
   }
 
   int run() {
-    SourceOptions source_options = options_.source;
-    source_options.labels_required = false;
-    if (description_.input.featuriser != "none") source_options.featuriser = description_.input.featuriser;
-    const std::unique_ptr<GraphSource> source = open_source(options_.data, source_options);
+    const auto source = open_input(options_.data, options_.source, description_);
     writer_.write(predictions_header(description_, source->id_name(), options_.raw, stored_.size() > 1));
 
     StreamOptions stream;

@@ -93,14 +93,7 @@ std::string command_line(int argc, char** argv) {
 }
 
 Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
-  SourceOptions source_options;
-  source_options.format = config.data.format;
-  source_options.smiles_column = config.data.smiles_column;
-  source_options.target_columns = config.data.target_columns;
-  source_options.split_column = config.data.split_column;
-  source_options.id_column = config.data.id_column;
-  source_options.featuriser = config.data.featuriser;
-  const std::unique_ptr<GraphSource> source = open_source(config.data.path, source_options);
+  const std::unique_ptr<GraphSource> source = open_source(config.data.path, source_options(config.data));
   PrepareOptions options;
   options.spectral = config.spectral;
   options.with_spectra = config.model.lpe.kind != LpeKind::kNone;

@@ -78,9 +78,6 @@ struct LpeBlock {
   float* scratch;
 };
 
-// x [k][T] -> the layer's output, in place. `saved` may be null.
-// (lpe_forward)
-
 // Gradients of everything in a layer but the feed-forward maps, laid out one after the other.
 struct LpeSmallGradients {
   // in_weight 3k*k, in_bias 3k, out_weight k*k, out_bias k, norm1 weight k, bias k, norm2 weight k, bias k, ff2_bias k
@@ -190,6 +187,7 @@ int64_t dense_scratch(const AttentionShape& shape);
 struct Kernels {
   void (*gemm)(const Gemm&);
 
+  // x [k][T] -> the layer's output, in place. `saved` may be null.
   void (*lpe_forward)(const LpeBlock&, float* x, const LpeSaved* saved);
   void (*lpe_norm_backward)(const LpeNormBackward&);
   void (*lpe_feed_forward_backward)(const LpeFeedForwardBackward&);

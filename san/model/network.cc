@@ -142,6 +142,13 @@ struct BatchNorm {
   int weight = -1, bias = -1, mean = -1, variance = -1;  // tensors
 };
 
+// The tensors that turn features into vectors: a table per categorical column, a linear map of the values (-1: none).
+struct Embedding {
+  int width = 0;
+  std::vector<int> tables;
+  int weight = -1, bias = -1;
+};
+
 struct LayerWeights {
   int in = 0, out = 0, sections = 0;
   bool residual = false;
@@ -162,13 +169,11 @@ struct LayerWeights {
 // What a training step keeps of a BatchNorm.
 struct NormState {
   float *mean = nullptr, *rstd = nullptr;
-  const float* input = nullptr;
 };
 
 struct LayerState {
   float *h = nullptr, *projections = nullptr, *attention = nullptr, *means[2] = {nullptr, nullptr};
   float* share[2] = {nullptr, nullptr};
-  float* sum[2] = {nullptr, nullptr};                                       // before LayerNorm / BatchNorm
   float *ln_hat[2] = {nullptr, nullptr}, *ln_rstd[2] = {nullptr, nullptr};  // LayerNorm
   float* bn_in[2] = {nullptr, nullptr};
   NormState norm[2];
@@ -239,6 +244,8 @@ struct Network::Impl {
 
   Arena packed_memory;
   std::vector<LayerWeights> layers;
+  Embedding node_embedding, edge_embedding;
+  int added_edge = -1;  // tensor of the learned edge vector of added pairs
   Map head[3], node_mlp, edge_mlp;
   BatchNorm node_mlp_norm, edge_mlp_norm;
   struct LpePacked {
@@ -287,6 +294,13 @@ struct Network::Impl {
     const auto norm = [&](BatchNorm& n, const std::string& name, int width) {
       n = {width, id(name + ".weight"), id(name + ".bias"), id(name + ".running_mean"), id(name + ".running_var")};
     };
+    const auto embedding = [&](Embedding& e, const std::string& name, size_t tables, int width) {
+      e = {width, {}, id(name + ".linear.weight"), id(name + ".linear.bias")};
+      for (size_t t = 0; t < tables; ++t) e.tables.push_back(id(fmt::format("{}.table.{}", name, t)));
+    };
+    embedding(node_embedding, "node_embedding", c.node_tables.size(), c.node_embedding_dim());
+    embedding(edge_embedding, "edge_embedding", c.edge_tables.size(), c.edge_embedding_dim());
+    added_edge = id("edge_embedding.added");
     layers.resize(static_cast<size_t>(c.layers));
     for (int i = 0; i < c.layers; ++i) {
       LayerWeights& l = layers[static_cast<size_t>(i)];
@@ -490,7 +504,6 @@ struct Network::Impl {
   }
 
   // Mean and 1 / deviation of the rows' columns from the moments of their blocks; moves the running statistics.
-  // `weights`: how often each row counts (edge types), or null.
   void batch_statistics(const BatchNorm& n, const float* block_mean, const float* block_m2, int64_t rows,
                         NormState& state) {
     const int64_t blocks = ceil_div(rows, kRows);
@@ -570,38 +583,36 @@ struct Network::Impl {
   // --- embeddings ----------------------------------------------------------------------------------------------------
 
   // Sum of table rows and the linear map of the values, for one row of features.
-  void embed_row(const std::string& name, const Features& f, int64_t row, size_t tables, int width, float* out) const {
-    std::fill(out, out + width, 0.0F);
-    for (size_t t = 0; t < tables; ++t) {
-      const float* table = value(id(fmt::format("{}.table.{}", name, t)));
-      const int32_t category = f.categories[static_cast<size_t>(row) * tables + t];
-      for (int i = 0; i < width; ++i) out[i] += table[int64_t{category} * width + i];
+  void embed_row(const Embedding& e, const Features& f, int64_t row, float* out) const {
+    std::fill(out, out + e.width, 0.0F);
+    const auto tables = static_cast<int64_t>(e.tables.size());
+    for (int64_t t = 0; t < tables; ++t) {
+      const int32_t category = f.categories[static_cast<size_t>(row * tables + t)];
+      const float* from = value(e.tables[static_cast<size_t>(t)]) + int64_t{category} * e.width;
+      for (int i = 0; i < e.width; ++i) out[i] += from[i];
     }
-    if (f.value_columns > 0) {
-      const float *w = value(id(name + ".linear.weight")), *b = value(id(name + ".linear.bias"));
-      const float* x = f.values.data() + row * f.value_columns;
-      for (int i = 0; i < width; ++i) {
-        float sum = b[i];
-        for (int v = 0; v < f.value_columns; ++v) sum += w[int64_t{i} * f.value_columns + v] * x[v];
-        out[i] += sum;
-      }
+    if (f.value_columns == 0) return;
+    const float *w = value(e.weight), *b = value(e.bias), *x = f.values.data() + row * f.value_columns;
+    for (int i = 0; i < e.width; ++i) {
+      float sum = b[i];
+      for (int v = 0; v < f.value_columns; ++v) sum += w[int64_t{i} * f.value_columns + v] * x[v];
+      out[i] += sum;
     }
   }
-  void embed_row_back(const std::string& name, const Features& f, int64_t row, size_t tables, int width, const float* d,
+  void embed_row_back(const Embedding& e, const Features& f, int64_t row, const float* d,
                       const std::vector<float*>& g) const {
-    for (size_t t = 0; t < tables; ++t) {
-      float* table = g[static_cast<size_t>(id(fmt::format("{}.table.{}", name, t)))];
-      const int32_t category = f.categories[static_cast<size_t>(row) * tables + t];
-      for (int i = 0; i < width; ++i) table[int64_t{category} * width + i] += d[i];
+    const auto tables = static_cast<int64_t>(e.tables.size());
+    for (int64_t t = 0; t < tables; ++t) {
+      const int32_t category = f.categories[static_cast<size_t>(row * tables + t)];
+      float* to = g[static_cast<size_t>(e.tables[static_cast<size_t>(t)])] + int64_t{category} * e.width;
+      for (int i = 0; i < e.width; ++i) to[i] += d[i];
     }
-    if (f.value_columns > 0) {
-      float *w = g[static_cast<size_t>(id(name + ".linear.weight"))],
-            *b = g[static_cast<size_t>(id(name + ".linear.bias"))];
-      const float* x = f.values.data() + row * f.value_columns;
-      for (int i = 0; i < width; ++i) {
-        b[i] += d[i];
-        for (int v = 0; v < f.value_columns; ++v) w[int64_t{i} * f.value_columns + v] += d[i] * x[v];
-      }
+    if (f.value_columns == 0) return;
+    float *w = g[static_cast<size_t>(e.weight)], *b = g[static_cast<size_t>(e.bias)];
+    const float* x = f.values.data() + row * f.value_columns;
+    for (int i = 0; i < e.width; ++i) {
+      b[i] += d[i];
+      for (int v = 0; v < f.value_columns; ++v) w[int64_t{i} * f.value_columns + v] += d[i] * x[v];
     }
   }
 
@@ -675,18 +686,18 @@ struct Network::Impl {
     w.edge_embedding = w.arena.take(std::max<int64_t>(1, rows) * width);
     w.edge_weights.clear();
     for (int32_t t = 0; t < plan.types; ++t) {
-      embed_row("edge_embedding", w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)], c.edge_tables.size(),
-                width, w.edge_embedding + int64_t{t} * width);
+      embed_row(edge_embedding, w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
+                w.edge_embedding + int64_t{t} * width);
       w.edge_weights.push_back(static_cast<float>(plan.type_count[static_cast<size_t>(t)]));
     }
     if (c.full()) {
       float* added = w.edge_embedding + int64_t{plan.types} * width;
       std::fill(added, added + width, 0.0F);
       if (c.added_edge == AddedEdge::kLearned) {
-        std::copy_n(value(id("edge_embedding.added")), width, added);
+        std::copy_n(value(added_edge), width, added);
       } else {
-        for (size_t t = 0; t < c.edge_tables.size(); ++t) {
-          const float* table = value(id(fmt::format("edge_embedding.table.{}", t)));
+        for (const int tensor : edge_embedding.tables) {
+          const float* table = value(tensor);
           for (int i = 0; i < width; ++i) added[i] += table[i];
         }
       }
@@ -707,17 +718,17 @@ struct Network::Impl {
       extra_mlp_back(w, pool, d, edge_mlp_rows(w), edge_mlp_norm, edge_mlp, &w.edge_weights, w.edge_mlp, g);
     }
     for (int32_t t = 0; t < plan.types; ++t) {
-      embed_row_back("edge_embedding", w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
-                     c.edge_tables.size(), width, d + int64_t{t} * width, g);
+      embed_row_back(edge_embedding, w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
+                     d + int64_t{t} * width, g);
     }
     if (c.full() && plan.added_pairs > 0) {
       const float* added = d + int64_t{plan.types} * width;
       if (c.added_edge == AddedEdge::kLearned) {
-        float* to = g[static_cast<size_t>(id("edge_embedding.added"))];
+        float* to = g[static_cast<size_t>(added_edge)];
         for (int i = 0; i < width; ++i) to[i] += added[i];
       } else {
-        for (size_t t = 0; t < c.edge_tables.size(); ++t) {
-          float* to = g[static_cast<size_t>(id(fmt::format("edge_embedding.table.{}", t)))];
+        for (const int tensor : edge_embedding.tables) {
+          float* to = g[static_cast<size_t>(tensor)];
           for (int i = 0; i < width; ++i) to[i] += added[i];
         }
       }
@@ -1576,7 +1587,7 @@ struct Network::Impl {
     start_threads(w, pool);
     w.node_embedding = w.arena.take(w.nodes * width);
     for (int64_t i = 0; i < w.nodes; ++i) {
-      embed_row("node_embedding", w.batch->node_features, i, c.node_tables.size(), width, w.node_embedding + i * width);
+      embed_row(node_embedding, w.batch->node_features, i, w.node_embedding + i * width);
     }
     if (c.extra_mlp) extra_mlp(w, pool, w.node_embedding, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp);
     embed_edges(w, pool);
@@ -1706,7 +1717,7 @@ struct Network::Impl {
     for (int64_t i = 0; i < w.nodes; ++i) std::copy_n(d_h + i * in, width, d_nodes + i * width);
     if (c.extra_mlp) extra_mlp_back(w, pool, d_nodes, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp, g);
     for (int64_t i = 0; i < w.nodes; ++i) {
-      embed_row_back("node_embedding", b.node_features, i, c.node_tables.size(), width, d_nodes + i * width, g);
+      embed_row_back(node_embedding, b.node_features, i, d_nodes + i * width, g);
     }
     embed_edges_back(w, pool, d_edges, g);
     after.add(Part::kEmbedding);

@@ -21,6 +21,12 @@ uint64_t pair_key(int64_t a, int64_t b) {
 
 }  // namespace
 
+at::Tensor labels_of(const Batch& batch) {
+  if (batch.labels.empty()) return {};
+  return copy_of(batch.labels, {batch.node_labels ? batch.num_nodes : batch.num_graphs, batch.label_columns},
+                 at::kFloat, at::kCPU);
+}
+
 BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype, at::Device device) {
   BatchTensors t;
   const int64_t nodes = batch.num_nodes, graphs = batch.num_graphs, edges = batch.num_edges;

@@ -40,4 +40,8 @@ struct BatchTensors {
 // more than 2^27 pairs (a graph of 11,000 nodes).
 BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::ScalarType dtype, at::Device device);
 
+// The batch's labels in float, [B or N, columns]; undefined without labels. What to_tensors() puts in `labels`, for engines that
+// need no other tensor.
+at::Tensor labels_of(const Batch& batch);
+
 }  // namespace san::nn

@@ -311,6 +311,23 @@ std::vector<std::pair<std::string, double>> task_metrics(const TaskConfig& task,
   return {};
 }
 
+void BatchMeans::add(const TaskConfig& task, std::span<const double> labels, std::span<const double> predictions,
+                     int outputs) {
+  if (task.kind == TaskKind::kNodeClassification) {
+    name_ = "sbm_accuracy";
+    sum_ += published_sbm_accuracy(labels, predictions, outputs);
+  } else if (task.kind == TaskKind::kRegression) {
+    name_ = "mae";
+    sum_ += mean_absolute_error(labels, predictions);
+  }
+  ++batches_;
+}
+
+std::vector<std::pair<std::string, double>> BatchMeans::means() const {
+  if (name_.empty()) return {};
+  return {{name_, sum_ / static_cast<double>(batches_)}};
+}
+
 bool larger_is_better(std::string_view metric) {
   return metric != "mae" && metric != "rmse" && metric != "mse" && metric != "loss" && !metric.ends_with("_loss");
 }

@@ -47,6 +47,20 @@ std::vector<int64_t> confusion_matrix(std::span<const double> labels, std::span<
 // predictions: as people read them (label units, probabilities), [rows, outputs]. A probability of exactly 0.5 predicts 0.
 std::vector<std::pair<std::string, double>> task_metrics(const TaskConfig& task, std::span<const double> labels,
                                                          std::span<const double> predictions, int outputs);
+// The published program's way of averaging: the metric of each batch, then the mean over batches. mae for regression,
+// sbm_accuracy for nodes, nothing for other tasks. For one thread.
+class BatchMeans {
+ public:
+  // One batch; predictions as for task_metrics.
+  void add(const TaskConfig& task, std::span<const double> labels, std::span<const double> predictions, int outputs);
+  std::vector<std::pair<std::string, double>> means() const;
+
+ private:
+  std::string name_;
+  double sum_ = 0;
+  int64_t batches_ = 0;
+};
+
 // Whether a larger value of that metric is better: false for mae, rmse, mse, loss and names that end in "_loss".
 bool larger_is_better(std::string_view metric);
 

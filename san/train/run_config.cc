@@ -183,6 +183,17 @@ std::string describe_options() {
   return out;
 }
 
+SourceOptions source_options(const DataConfig& data) {
+  SourceOptions options;
+  options.format = data.format;
+  options.smiles_column = data.smiles_column;
+  options.target_columns = data.target_columns;
+  options.split_column = data.split_column;
+  options.id_column = data.id_column;
+  options.featuriser = data.featuriser;
+  return options;
+}
+
 void validate(const RunConfig& config) {
   const TrainConfig& t = config.train;
   const auto at_least = [](const char* name, double value, double low) {

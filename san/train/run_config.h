@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "san/data/source.h"
 #include "san/model/config.h"
 
 namespace san {
@@ -80,6 +81,9 @@ struct RunConfig {
 
   bool is_given(const std::string& name) const { return given.contains(name); }
 };
+
+// How the data of a run is opened.
+SourceOptions source_options(const DataConfig& data);
 
 // Throws Error naming the option for values that cannot be.
 void validate(const RunConfig& config);

@@ -75,13 +75,6 @@ void append_tensor(std::vector<double>& to, const at::Tensor& tensor) {
   to.insert(to.end(), values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
 }
 
-at::Tensor labels_of(const Batch& batch) {
-  if (batch.labels.empty()) return {};
-  const int64_t rows = batch.node_labels ? batch.num_nodes : batch.num_graphs;
-  return at::from_blob(const_cast<double*>(batch.labels.data()), {rows, batch.label_columns}, at::kDouble)
-      .to(at::kFloat);
-}
-
 at::Tensor matrix_of(const std::vector<double>& values, int64_t columns) {
   const auto rows = static_cast<int64_t>(values.size()) / std::max<int64_t>(1, columns);
   return at::from_blob(const_cast<double*>(values.data()), {rows, columns}, at::TensorOptions(at::kDouble));
@@ -92,34 +85,6 @@ std::vector<double> readable(const TaskConfig& task, const std::vector<double>& 
   append_tensor(predictions, nn::task_predictions(task, matrix_of(outputs, columns)));
   return predictions;
 }
-
-// The published program's way of averaging: the metric of each batch, then the mean over batches.
-class BatchMeans {
- public:
-  void add(const TaskConfig& task, const std::vector<double>& labels, const std::vector<double>& predictions,
-           int outputs) {
-    Metrics values;
-    if (task.kind == TaskKind::kNodeClassification) {
-      values = {{"sbm_accuracy", published_sbm_accuracy(labels, predictions, outputs)}};
-    } else if (task.kind == TaskKind::kRegression) {
-      values = {{"mae", mean_absolute_error(labels, predictions)}};
-    }
-    for (const auto& [name, value] : values) {
-      if (sums_.empty()) sums_ = {{name, 0.0}};
-      sums_[0].second += value;
-    }
-    ++batches_;
-  }
-  Metrics means() const {
-    Metrics out = sums_;
-    for (auto& [name, value] : out) value /= static_cast<double>(batches_);
-    return out;
-  }
-
- private:
-  Metrics sums_;
-  int64_t batches_ = 0;
-};
 
 Evaluation evaluate_with(nn::Engine& engine, const ModelDescription& description, const Dataset& data,
                          const std::vector<int64_t>& graphs, int batch_size) {
@@ -452,7 +417,7 @@ class Run {
     const uint64_t seed = random_bits(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(state_.epoch) + 1,
                                       static_cast<uint64_t>(state_.batch));
     const at::Tensor outputs = engine_.training(loaded.batch, seed);
-    const at::Tensor loss = nn::task_loss(description.task, outputs, labels_of(loaded.batch));
+    const at::Tensor loss = nn::task_loss(description.task, outputs, nn::labels_of(loaded.batch));
     const double value = loss.item<double>();
     if (!std::isfinite(value)) {
       std::string ids;

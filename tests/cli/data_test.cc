@@ -8,13 +8,10 @@
 namespace san {
 namespace {
 
+using testing::contains;
 using testing::Ran;
 using testing::run;
 using testing::TemporaryFolder;
-
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
 
 TEST(DataCommand, GenerateThenPrepareThenOpen) {
   const TemporaryFolder folder;

@@ -13,13 +13,10 @@
 namespace san {
 namespace {
 
+using testing::contains;
 using testing::Ran;
 using testing::run;
 using testing::TemporaryFolder;
-
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
 
 // Lines of stderr without those about progress, which a slow machine has.
 std::string complaints(const std::string& text) {

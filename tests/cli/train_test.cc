@@ -18,13 +18,10 @@
 namespace san {
 namespace {
 
+using testing::contains;
 using testing::Ran;
 using testing::run;
 using testing::TemporaryFolder;
-
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
 
 // 32 small graphs of two kinds of features, with labels that the features decide.
 std::string write_graphs(const TemporaryFolder& folder, const std::string& kind) {
