@@ -1,5 +1,7 @@
 #include "san/kernels/kernels.h"
 
+#include <algorithm>
+
 namespace san {
 
 namespace portable {
@@ -34,8 +36,10 @@ const Kernels& kernels() {
 int64_t lpe_scratch(const LpeShape& shape) {
   const int64_t tokens = shape.tokens();
   const int64_t attention = 9 * shape.k * tokens + 3 * tokens;
-  const int64_t feed_forward = 16 * 256 + 8 * kLanes * (2 * shape.k + 1);
-  return (attention > feed_forward ? attention : feed_forward) + kPad;
+  const int64_t forward =
+      5 * shape.k * tokens + (tokens > kHiddenStep * kTokenPiece ? tokens : kHiddenStep * kTokenPiece);
+  const int64_t feed_forward = 2 * kHiddenStep * kTokenPiece + kHiddenStep * kLanes * (2 * shape.k + 1);
+  return std::max({attention, forward, feed_forward}) + kPad;
 }
 
 int64_t dense_scratch(const AttentionShape& shape) {

@@ -16,6 +16,8 @@ namespace san {
 inline constexpr int kLanes = 16;  // sequences (LPE) or nodes (attention) that are worked on side by side
 inline constexpr int kMaxLpeWidth = 256;
 inline constexpr int kPad = 16;  // floats that may be read beyond the end of an operand
+// The LPE's feed-forward maps: hidden units and tokens that are worked on together.
+inline constexpr int kHiddenStep = 32, kTokenPiece = 320;
 
 // --- matrix products -------------------------------------------------------------------------------------------------
 
@@ -44,7 +46,7 @@ struct Gemm {
 struct LpeShape {
   int k = 0, heads = 0, m = 0;
   int ff = 0;         // hidden units
-  int ff_padded = 0;  // rounded up to a multiple of 8: rows of packed feed-forward weights, the rest zeros
+  int ff_padded = 0;  // rounded up to a multiple of kHiddenStep: rows of packed feed-forward weights, the rest zeros
   int tokens() const { return m * kLanes; }
 };
 
@@ -93,7 +95,7 @@ struct LpeNormBackward {
   float* gradients;
 };
 
-// The feed-forward maps' backward pass for hidden units [begin, end) (multiples of 8) over `blocks` blocks that lie one
+// The feed-forward maps' backward pass for hidden units [begin, end) (multiples of kHiddenStep) over `blocks` blocks that lie one
 // after the other: recomputes the hidden units, writes d_x [blocks][k][T], adds to the weights' gradients.
 struct LpeFeedForwardBackward {
   const LpeShape* shape;

@@ -1,10 +1,6 @@
 // The LPE encoder. Lanes are sequences, so nothing is ever summed across a vector except for weight gradients.
 
 constexpr float kLpeEps = 1e-5F;
-constexpr int kHiddenBlock = 128;  // hidden units whose weights stay in the first-level cache
-constexpr int kHiddenStep = 8;     // hidden units that backward holds at a time
-constexpr int kBackwardTokens = 256;  // tokens of a piece of the backward pass
-
 // Where token t (position * 16 + lane) of feature 0 stands in an array of `width` features; feature c is c * 16 further on.
 SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes * width + t % kLanes; }
 
@@ -252,108 +248,185 @@ static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, flo
 #define SAN_NEXT(v) ((v) * VL)  // groups of two vectors start at an even one
 #endif
 
-// Tokens in groups of TV vectors, hidden units in groups of HB: weights are broadcast once per group, so loads keep behind
-// the multiplications. K = width, 0 = any.
-template <int K, int TV, int HB, bool kDrop>
-SAN_ALONE void feed_forward_group(const LpeLayer& layer, int width, int begin, int end,
-                                   const float* __restrict x, float* __restrict y, const VU* bits) {
+// Hidden units are worked on kHiddenStep at a time for up to kTokenPiece tokens: rows of kTokenPiece floats that stay in the
+// first-level cache between the products below. What keeps these fast, measured on Ice Lake: tiles of 4 x TV sums, because a
+// load of a vector costs as much as two multiplications; inner loops that are NOT unrolled, because straight code of a few
+// hundred instructions is bound by decoding.
+
+// hidden[q][t] = relu(ff1[h + q] . x[:, t] + bias), dropped out but not scaled, for TV vectors of tokens. K = width, 0 = any.
+template <int K, int TV, bool kDrop>
+SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float* __restrict x, const VU* bits,
+                            float* __restrict hidden) {
   const int k = K > 0 ? K : width;
   const uint32_t threshold = layer.hidden.threshold;
-  constexpr bool kHold = K > 0 && K * TV <= 16;  // sums stay in registers
-  V acc[kHold ? K * TV : 1];
-  if constexpr (kHold) {
-#pragma GCC unroll 16
-    for (int i = 0; i < K * TV; ++i) acc[i] = load(y + i / TV * kLanes + SAN_NEXT(i % TV));
-  }
-  const float *w1 = layer.ff1 + static_cast<int64_t>(begin) * k, *w2 = layer.ff2 + static_cast<int64_t>(begin) * k;
-  for (int h = begin; h < end; h += HB, w1 += HB * k, w2 += HB * k) {
-    V a[HB][TV];
+  const float* w = layer.ff1 + static_cast<int64_t>(h) * k;
+  for (int part = 0; part < kHiddenStep; part += 4, w += 4 * k, hidden += 4 * kTokenPiece) {
+    V a[4][TV];
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
 #pragma GCC unroll 8
-    for (int q = 0; q < HB; ++q) {
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) a[q][v] = splat(layer.ff1_bias[h + q]);
+      for (int v = 0; v < TV; ++v) a[q][v] = splat(layer.ff1_bias[h + part + q]);
     }
-#pragma GCC unroll 16
+#pragma GCC unroll 1
     for (int c = 0; c < k; ++c) {
       V xv[TV];
-#pragma GCC unroll 2
+#pragma GCC unroll 8
       for (int v = 0; v < TV; ++v) xv[v] = load(x + c * kLanes + SAN_NEXT(v));
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) {
+        const V u = splat(w[q * k + c]);
 #pragma GCC unroll 8
-      for (int q = 0; q < HB; ++q) {
-        const V w = splat(w1[q * k + c]);
-#pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) a[q][v] += xv[v] * w;
+        for (int v = 0; v < TV; ++v) a[q][v] += xv[v] * u;
       }
     }
-#pragma GCC unroll 8
-    for (int q = 0; q < HB; q += 2) {
 #pragma GCC unroll 2
+    for (int q = 0; q < 4; q += 2) {
+#pragma GCC unroll 8
       for (int v = 0; v < TV; ++v) {
-        a[q][v] = maximum(a[q][v], V{});
-        a[q + 1][v] = maximum(a[q + 1][v], V{});
+        V a0 = maximum(a[q][v], V{}), a1 = maximum(a[q + 1][v], V{});
         if (kDrop) {
-          const VU mixed = (bits[v] ^ layer.hidden_bits[(h + q) / 2]) * kMaskMultiplier;
-          a[q][v] = select(keep_even(mixed, threshold), a[q][v]);
-          a[q + 1][v] = select(keep_odd(mixed, threshold), a[q + 1][v]);
+          const VU mixed = (bits[v] ^ layer.hidden_bits[(h + part + q) / 2]) * kMaskMultiplier;
+          a0 = select(keep_even(mixed, threshold), a0);
+          a1 = select(keep_odd(mixed, threshold), a1);
         }
-      }
-    }
-    if constexpr (kHold) {
-#pragma GCC unroll 8
-      for (int q = 0; q < HB; ++q) {
-#pragma GCC unroll 16
-        for (int c = 0; c < K; ++c) {
-          const V w = splat(w2[q * K + c]);
-#pragma GCC unroll 2
-          for (int v = 0; v < TV; ++v) acc[c * TV + v] += a[q][v] * w;
-        }
-      }
-    } else {
-#pragma GCC unroll 16
-      for (int c = 0; c < k; ++c) {
-        V sum[TV];
-#pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) sum[v] = load(y + c * kLanes + SAN_NEXT(v));
-#pragma GCC unroll 8
-        for (int q = 0; q < HB; ++q) {
-          const V w = splat(w2[q * k + c]);
-#pragma GCC unroll 2
-          for (int v = 0; v < TV; ++v) sum[v] += a[q][v] * w;
-        }
-#pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) store(y + c * kLanes + SAN_NEXT(v), sum[v]);
+        store(hidden + q * kTokenPiece + v * VL, a0);
+        store(hidden + (q + 1) * kTokenPiece + v * VL, a1);
       }
     }
   }
-  if constexpr (kHold) {
-#pragma GCC unroll 16
-    for (int i = 0; i < K * TV; ++i) store(y + i / TV * kLanes + SAN_NEXT(i % TV), acc[i]);
+}
+
+// d_hidden[q][t] = ff2[h + q] . dy[:, t] where the hidden unit is not 0.
+template <int K, int TV>
+SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const float* __restrict dy,
+                                const float* __restrict hidden, float* __restrict d_hidden) {
+  const int k = K > 0 ? K : width;
+  const float* w = layer.ff2 + static_cast<int64_t>(h) * k;
+  for (int part = 0; part < kHiddenStep; part += 4, w += 4 * k, hidden += 4 * kTokenPiece, d_hidden += 4 * kTokenPiece) {
+    V a[4][TV];
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) a[q][v] = V{};
+    }
+#pragma GCC unroll 1
+    for (int c = 0; c < k; ++c) {
+      V dv[TV];
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) dv[v] = load(dy + c * kLanes + SAN_NEXT(v));
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) {
+        const V u = splat(w[q * k + c]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TV; ++v) a[q][v] += dv[v] * u;
+      }
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) {
+        const int64_t at = q * kTokenPiece + v * VL;
+        store(d_hidden + at, select(load(hidden + at) > 0.0F, a[q][v]));
+      }
+    }
+  }
+}
+
+// y[c][t] (+)= sum over kHiddenStep units of w[q][c] * hidden[q][t].
+template <int K, int TV>
+SAN_ALONE void from_hidden(const float* weights, int width, const float* __restrict hidden, float* __restrict y, bool first) {
+  const int k = K > 0 ? K : width;
+  for (int column = 0; column < k; column += 4) {
+    const int last = k - 1 - column;  // a narrow last tile repeats its last column
+    const int c1 = last < 1 ? last : 1, c2 = last < 2 ? last : 2, c3 = last < 3 ? last : 3;
+    const float* w = weights + column;
+    float* to = y + column * kLanes;
+    V s0[TV], s1[TV], s2[TV], s3[TV];
+#pragma GCC unroll 8
+    for (int v = 0; v < TV; ++v) {
+      s0[v] = first ? V{} : load(to + SAN_NEXT(v));
+      s1[v] = first ? V{} : load(to + c1 * kLanes + SAN_NEXT(v));
+      s2[v] = first ? V{} : load(to + c2 * kLanes + SAN_NEXT(v));
+      s3[v] = first ? V{} : load(to + c3 * kLanes + SAN_NEXT(v));
+    }
+#pragma GCC unroll 1
+    for (int q = 0; q < kHiddenStep; ++q, w += k) {
+      const V u0 = splat(w[0]), u1 = splat(w[c1]), u2 = splat(w[c2]), u3 = splat(w[c3]);
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) {
+        const V g = load(hidden + q * kTokenPiece + v * VL);
+        s0[v] += g * u0;
+        s1[v] += g * u1;
+        s2[v] += g * u2;
+        s3[v] += g * u3;
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < TV; ++v) {
+      store(to + SAN_NEXT(v), s0[v]);
+      store(to + c1 * kLanes + SAN_NEXT(v), s1[v]);
+      store(to + c2 * kLanes + SAN_NEXT(v), s2[v]);
+      store(to + c3 * kLanes + SAN_NEXT(v), s3[v]);
+    }
+  }
+}
+
+// Calls work.operator()<TV>(t) for groups of vectors that cover `count` tokens, t = a group's first.
+template <class Work>
+SAN_INLINE void token_groups(int64_t count, const Work& work) {
+  int64_t t = 0;
+#if SAN_VL == 16
+  constexpr int kMost = 5;
+#else
+  constexpr int kMost = 2;
+#endif
+  while (t < count) {
+    const int64_t left = (count - t + VL - 1) / VL, groups = (left + kMost - 1) / kMost;
+#if SAN_VL == 16
+    const int64_t take = (left + groups - 1) / groups;  // 6 = 3 + 3, not 5 + 1
+#else
+    const int64_t take = left < kMost ? left : kMost;
+#endif
+    switch (take) {
+#if SAN_VL == 16
+      case 5:
+        work.template operator()<5>(t);
+        break;
+      case 4:
+        work.template operator()<4>(t);
+        break;
+      case 3:
+        work.template operator()<3>(t);
+        break;
+#endif
+      case 2:
+        work.template operator()<2>(t);
+        break;
+      default:
+        work.template operator()<1>(t);
+    }
+    t += take * VL;
   }
 }
 
 // y[c][t] = sum over hidden units of ff2[h][c] * relu(ff1[h] . x[:, t] + bias), dropped out.
 template <int K, bool kDrop>
-static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __restrict y) {
+static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __restrict y, float* __restrict hidden) {
   const int k = K > 0 ? K : b.shape->k;
   const int64_t tokens = b.shape->tokens();
   const LpeLayer& layer = *b.layer;
-#if SAN_VL == 16
-  constexpr int HB = K > 0 && K <= 8 ? 4 : 8;
-#else
-  constexpr int HB = 4;
-#endif
-  for (int64_t i = 0; i < k * tokens; i += VL) store(y + i, V{});
-  for (int begin = 0; begin < b.shape->ff_padded; begin += kHiddenBlock) {
-    const int end = begin + kHiddenBlock < b.shape->ff_padded ? begin + kHiddenBlock : b.shape->ff_padded;
-    int64_t t = 0;
-    VU bits[2] = {};
-    for (; t + 2 * VL <= tokens; t += 2 * VL) {
-      for (int v = 0; kDrop && v < 2; ++v) bits[v] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, t + v * VL);
-      feed_forward_group<K, 2, HB, kDrop>(layer, k, begin, end, x + token_at(k, t), y + token_at(k, t), bits);
+  for (int64_t from = 0; from < tokens; from += kTokenPiece) {
+    const int64_t count = tokens - from < kTokenPiece ? tokens - from : kTokenPiece;
+    VU bits[kTokenPiece / VL];
+    for (int64_t t = 0; kDrop && t < count; t += VL) {
+      bits[t / VL] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, from + t);
     }
-    if (t < tokens) {
-      if (kDrop) bits[0] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, t);
-      feed_forward_group<K, 1, HB, kDrop>(layer, k, begin, end, x + token_at(k, t), y + token_at(k, t), bits);
+    for (int h = 0; h < b.shape->ff_padded; h += kHiddenStep) {
+      token_groups(count, [&]<int TV>(int64_t t) {
+        const int64_t at = token_at(k, from + t);
+        hidden_units<K, TV, kDrop>(layer, k, h, x + at, bits + t / VL, hidden + t);
+        from_hidden<K, TV>(layer.ff2 + static_cast<int64_t>(h) * k, k, hidden + t, y + at, h == 0);
+      });
     }
   }
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
@@ -364,108 +437,28 @@ static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __
 }
 
 template <int K>
-static void feed_forward_k(const LpeBlock& b, const float* x, float* y) {
-  b.layer->hidden.active() ? feed_forward<K, true>(b, x, y) : feed_forward<K, false>(b, x, y);
+static void feed_forward_k(const LpeBlock& b, const float* x, float* y, float* hidden) {
+  b.layer->hidden.active() ? feed_forward<K, true>(b, x, y, hidden) : feed_forward<K, false>(b, x, y, hidden);
 }
 
-static void feed_forward_any(const LpeBlock& b, const float* x, float* y) {
+static void feed_forward_any(const LpeBlock& b, const float* x, float* y, float* hidden) {
   switch (b.shape->k) {
     case 4:
-      return feed_forward_k<4>(b, x, y);
+      return feed_forward_k<4>(b, x, y, hidden);
     case 8:
-      return feed_forward_k<8>(b, x, y);
+      return feed_forward_k<8>(b, x, y, hidden);
 #if SAN_VL == 16
     case 12:
-      return feed_forward_k<12>(b, x, y);
+      return feed_forward_k<12>(b, x, y, hidden);
     case 16:
-      return feed_forward_k<16>(b, x, y);
+      return feed_forward_k<16>(b, x, y, hidden);
 #endif
     default:
-      return feed_forward_k<0>(b, x, y);
+      return feed_forward_k<0>(b, x, y, hidden);
   }
 }
 
-// Hidden units h .. h + kHiddenStep for TV vectors of tokens: writes them and their gradients, adds to d_x.
-template <int K, int TV, bool kDrop>
-SAN_ALONE void feed_forward_back_group(const LpeLayer& layer, int width, int h, const float* __restrict x,
-                                        const float* __restrict dy, float* __restrict dx, bool first, const VU* bits,
-                                        float* __restrict hidden, float* __restrict d_hidden) {
-  constexpr int64_t row = kBackwardTokens;
-  const int k = K > 0 ? K : width;
-  const uint32_t threshold = layer.hidden.threshold;
-  const float *w1 = layer.ff1 + static_cast<int64_t>(h) * k, *w2 = layer.ff2 + static_cast<int64_t>(h) * k;
-  for (int part = 0; part < kHiddenStep; part += 4, w1 += 4 * k, w2 += 4 * k) {
-    V a[4][TV], g[4][TV];
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) {
-        a[q][v] = splat(layer.ff1_bias[h + part + q]);
-        g[q][v] = V{};
-      }
-    }
-#pragma GCC unroll 16
-    for (int c = 0; c < k; ++c) {
-      V xv[TV], dv[TV];
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) {
-        xv[v] = load(x + c * kLanes + SAN_NEXT(v));
-        dv[v] = load(dy + c * kLanes + SAN_NEXT(v));
-      }
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        const V u1 = splat(w1[q * k + c]), u2 = splat(w2[q * k + c]);
-#pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) {
-          a[q][v] += xv[v] * u1;
-          g[q][v] += dv[v] * u2;
-        }
-      }
-    }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; q += 2) {
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) {
-        VI keep0 = a[q][v] > 0.0F, keep1 = a[q + 1][v] > 0.0F;
-        if (kDrop) {
-          const VU mixed = (bits[v] ^ layer.hidden_bits[(h + part + q) / 2]) * kMaskMultiplier;
-          keep0 &= keep_even(mixed, threshold);
-          keep1 &= keep_odd(mixed, threshold);
-        }
-        a[q][v] = select(keep0, a[q][v]);
-        a[q + 1][v] = select(keep1, a[q + 1][v]);
-        g[q][v] = select(keep0, g[q][v]);
-        g[q + 1][v] = select(keep1, g[q + 1][v]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) {
-        store(hidden + (part + q) * row + v * VL, a[q][v]);
-        store(d_hidden + (part + q) * row + v * VL, g[q][v]);
-      }
-    }
-    // Without this the compiler keeps all broadcast weights of above for here, on the stack.
-    asm volatile("" ::: "memory");
-#pragma GCC unroll 16
-    for (int c = 0; c < k; ++c) {
-      V sum[TV];
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) sum[v] = first && part == 0 ? V{} : load(dx + c * kLanes + SAN_NEXT(v));
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        const V u1 = splat(w1[q * k + c]);
-#pragma GCC unroll 2
-        for (int v = 0; v < TV; ++v) sum[v] += g[q][v] * u1;
-      }
-#pragma GCC unroll 2
-      for (int v = 0; v < TV; ++v) store(dx + c * kLanes + SAN_NEXT(v), sum[v]);
-    }
-  }
-}
-
-// acc[a][b] += A[a][t] * B[b][t] lane by lane, for kHiddenStep rows of A (kBackwardTokens apart) and the features of B, whose
+// acc[a][b] += A[a][t] * B[b][t] lane by lane, for kHiddenStep rows of A (kTokenPiece apart) and the features of B, whose
 // token `from` is A's first: sums over lanes are left for later. acc holds rows of k vectors.
 template <int K>
 SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b, int width, int64_t from, int64_t tokens,
@@ -477,7 +470,7 @@ SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b,
       const int last = k - 1;  // a narrow last tile repeats its last column and does not store it twice
       const int c1 = column + 1 < k ? column + 1 : last, c2 = column + 2 < k ? column + 2 : last,
                 c3 = column + 3 < k ? column + 3 : last;
-      const float* pa = a + row * kBackwardTokens;
+      const float* pa = a + row * kTokenPiece;
       V sum[4 * kRows];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
@@ -493,7 +486,7 @@ SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b,
                 x3 = load(pb + c3 * kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          const V y = load(pa + r * kBackwardTokens + t);
+          const V y = load(pa + r * kTokenPiece + t);
           sum[4 * r] += y * x0;
           sum[4 * r + 1] += y * x1;
           sum[4 * r + 2] += y * x2;
@@ -532,7 +525,7 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
   // Hidden units of one step and their gradients for a piece of the tokens, sums of gradients: all in the first-level
   // cache. Scales of dropout are applied once per sum instead of once per unit.
-  constexpr int64_t piece = kBackwardTokens;
+  constexpr int64_t piece = kTokenPiece;
   float *hidden = f.scratch, *d_hidden = hidden + kHiddenStep * piece, *acc1 = d_hidden + kHiddenStep * piece,
         *acc2 = acc1 + kHiddenStep * k * VL, *acc_bias = acc2 + kHiddenStep * k * VL;
   for (int h = f.begin; h < f.end; h += kHiddenStep) {
@@ -540,29 +533,24 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
     // Blocks lie one after the other, so that a piece may run over from one into the next.
     for (int64_t from = 0; from < all; from += piece) {
       const int64_t count = all - from < piece ? all - from : piece;
-      VU bits[2] = {};
-      const auto bits_of = [&](int64_t token) {
-        const auto sequence = static_cast<uint32_t>(token / tokens * kLanes);
-        return token_bits(layer.hidden.key, f.first_sequence + sequence, s.m, token % tokens);
-      };
-      int64_t t = 0;
-      for (; t + 2 * VL <= count; t += 2 * VL) {
-        for (int v = 0; kDrop && v < 2; ++v) bits[v] = bits_of(from + t + v * VL);
+      token_groups(count, [&]<int TV>(int64_t t) {
+        VU bits[TV];
+        for (int v = 0; kDrop && v < TV; ++v) {
+          const int64_t token = from + t + v * VL;
+          const auto sequence = static_cast<uint32_t>(token / tokens * kLanes);
+          bits[v] = token_bits(layer.hidden.key, f.first_sequence + sequence, s.m, token % tokens);
+        }
         const int64_t at = token_at(k, from + t);
-        feed_forward_back_group<K, 2, kDrop>(layer, k, h, f.x1 + at, f.d_ff + at, f.d_x + at, h == f.begin, bits, hidden + t,
-                                             d_hidden + t);
-      }
-      if (t < count) {
-        if (kDrop) bits[0] = bits_of(from + t);
-        const int64_t at = token_at(k, from + t);
-        feed_forward_back_group<K, 1, kDrop>(layer, k, h, f.x1 + at, f.d_ff + at, f.d_x + at, h == f.begin, bits, hidden + t,
-                                             d_hidden + t);
-      }
+        hidden_units<K, TV, kDrop>(layer, k, h, f.x1 + at, bits, hidden + t);
+        hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t);
+        from_hidden<K, TV>(layer.ff1 + static_cast<int64_t>(h) * k, k, d_hidden + t, f.d_x + at, h == f.begin);
+      });
       outer_lanes<K>(d_hidden, f.x1, k, from, count, acc1);
       outer_lanes<K>(hidden, f.d_ff, k, from, count, acc2);
       for (int q = 0; q < kHiddenStep; ++q) {
         V sum0 = load(acc_bias + q * VL), sum1{};
-        for (t = 0; t + 2 * VL <= count; t += 2 * VL) {
+        int64_t t = 0;
+        for (; t + 2 * VL <= count; t += 2 * VL) {
           sum0 += load(d_hidden + q * piece + t);
           sum1 += load(d_hidden + q * piece + t + VL);
         }
@@ -611,7 +599,7 @@ static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
   const LpeShape& s = *b.shape;
   const LpeLayer& layer = *b.layer;
   const int64_t tokens = s.tokens(), size = s.k * tokens;
-  float *qkv = b.scratch, *mixed = qkv + 3 * size, *y = mixed + size, *p = y + size;
+  float *qkv = b.scratch, *mixed = qkv + 3 * size, *y = mixed + size, *p = y + size;  // p: then hidden units
   if (saved != nullptr) copy_floats(x, saved->x, size);
   lpe_linear(layer.in_weight, layer.in_bias, x, qkv, s.k, 3 * s.k, tokens);
   lpe_attention(b, qkv, mixed, p);
@@ -620,7 +608,7 @@ static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
   layer_norm(s.k, tokens, x, layer.norm1_weight, layer.norm1_bias, saved ? saved->hat1 : nullptr,
              saved ? saved->rstd1 : nullptr);
-  feed_forward_any(b, x, y);
+  feed_forward_any(b, x, y, p);
   drop_features(b, layer.feed_forward, y);
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
   layer_norm(s.k, tokens, x, layer.norm2_weight, layer.norm2_bias, saved ? saved->hat2 : nullptr,

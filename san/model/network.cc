@@ -352,7 +352,7 @@ struct Network::Impl {
       norm(edge_mlp_norm, "edge_mlp.norm", c.edge_embedding_dim());
     }
     if (c.lpe.kind != LpeKind::kNone) {
-      ff_padded = (c.lpe.ff_dim + 7) / 8 * 8;
+      ff_padded = (c.lpe.ff_dim + kHiddenStep - 1) / kHiddenStep * kHiddenStep;
       lpe.resize(static_cast<size_t>(c.lpe.layers));
       for (int i = 0; i < c.lpe.layers; ++i) {
         LpePacked& l = lpe[static_cast<size_t>(i)];
