@@ -334,41 +334,42 @@ Json measure_kernels(double seconds) {
     s.k2 = 3 * d;
     s.v = 4 * d;
     s.added_weight = 0.1F;
-    auto p = floats(n * s.ld), q = floats(n * d), num = floats(16 * d), z = floats(16 * heads), d_out = floats(n * d),
+    auto p = floats(n * s.ld), q = floats(n * d), num = floats(n * d), z = floats(n * heads), d_out = floats(n * d),
          share = floats(n * heads), dot = floats(n * heads), dp = floats(n * s.ld), e = floats(d), de = floats(d),
-         scratch = floats(dense_scratch(s));
+         scratch = floats(dense_scratch(s, n, heads));
     for (float& v : p) v *= 0.3F;
-    std::vector<uint32_t> mask(static_cast<size_t>(n), 0xffff);
-    DenseTile t{};
-    t.shape = &s;
-    t.projections = p.data();
-    t.e = t.e1 = e.data();
-    t.scaled_q = t.scaled_q1 = q.data();
-    t.lanes = 16;
-    t.end = n;
-    t.mask = mask.data();
-    t.scratch = scratch.data();
-    t.num = num.data();
-    t.z = z.data();
-    t.d_out = d_out.data();
-    t.share = share.data();
-    t.dot = dot.data();
-    t.d_projections = dp.data();
-    t.d_e = t.d_e1 = de.data();
-    const double flops = 4.0 * d * 16 * n;
-    row(fmt::format("attention forward, d = {}, {} heads, {} nodes", d, heads, n), flops, [&] { k.dense_forward(t); });
-    row(fmt::format("attention backward, d = {}, {} heads, {} nodes", d, heads, n), 2 * flops, [&] {
-      k.dense_backward_target(t);
-      k.dense_backward_source(t);
-    });
-    std::vector<uint32_t> real(static_cast<size_t>(n), 0x0f0f);
-    for (uint32_t& bits : mask) bits = 0xf0f0;
-    t.real_mask = real.data();
-    row(fmt::format("  with real edges of one type, forward"), flops, [&] { k.dense_forward(t); });
-    row(fmt::format("  with real edges of one type, backward"), 2 * flops, [&] {
-      k.dense_backward_target(t);
-      k.dense_backward_source(t);
-    });
+    std::vector<int64_t> begin{0};
+    std::vector<int32_t> other;
+    for (int i = 0; i < n; ++i) {
+      for (int j = i % 3; j < n; j += 3) {
+        if (j != i) other.push_back(j);
+      }
+      begin.push_back(static_cast<int64_t>(other.size()));
+    }
+    DenseGraph g{};
+    g.shape = &s;
+    g.projections = p.data();
+    g.e = g.e1 = e.data();
+    g.scaled_q = q.data();
+    g.end = n;
+    g.head_end = heads;
+    g.pair_begin = begin.data();
+    g.other = other.data();
+    g.scratch = scratch.data();
+    g.num = num.data();
+    g.z = z.data();
+    g.d_out = d_out.data();
+    g.share = share.data();
+    g.dot = dot.data();
+    g.d_projections = dp.data();
+    g.d_e = g.d_e1 = de.data();
+    const double flops = 4.0 * d * n * n;
+    row(fmt::format("attention forward, d = {}, {} heads, {} nodes", d, heads, n), flops, [&] { k.dense_forward(g); });
+    row(fmt::format("attention backward, d = {}, {} heads, {} nodes", d, heads, n), 2 * flops,
+        [&] { k.dense_backward(g); });
+    g.scaled_q1 = q.data();
+    row(fmt::format("  with real edges of one type, forward"), flops, [&] { k.dense_forward(g); });
+    row(fmt::format("  with real edges of one type, backward"), 2 * flops, [&] { k.dense_backward(g); });
   }
   out["kernels"] = table;
   return out;

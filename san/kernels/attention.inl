@@ -211,18 +211,10 @@ static void pairs_forward(const PairsForward& f) { SAN_BY_HEADS(pairs_forward_w,
 static void pairs_backward_target(const PairsBackward& b) { SAN_BY_HEADS(pairs_target_w, b) }
 static void pairs_backward_source(const PairsBackward& b) { SAN_BY_HEADS(pairs_source_w, b) }
 
-// --- dense tiles -----------------------------------------------------------------------------------------------------
+// --- all pairs of a graph --------------------------------------------------------------------------------------------
 
-// Scores of dense tiles are in units of log 2: exp(s) is then 2^s.
+// Scores are in units of log 2: exp(s) is then 2^s.
 constexpr float kScoreLimit = kScoreClamp * kLog2E;
-
-// to[c][16] = rows[first + lane][c * heads + h]; lanes beyond are zeros.
-static void gather_head(const float* rows, int64_t ld, int64_t first, int64_t lanes, int heads, int h, int width, float* to) {
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    const float* from = rows + (first + lane) * ld + h;
-    for (int c = 0; c < width; ++c) to[c * kLanes + lane] = lane < lanes ? from[c * heads] : 0.0F;
-  }
-}
 
 #if defined(__AVX512F__) && SAN_VL == 16
 SAN_INLINE V minimum(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
@@ -246,364 +238,345 @@ SAN_INLINE V power_of_two(V x) {
 
 SAN_INLINE V clamp_score(V s) { return minimum(maximum(s, splat(-kScoreLimit)), splat(kScoreLimit)); }
 
-SAN_INLINE VI tile_mask(uint32_t bits, VU lane_bits) { return (VI)((splat_u(bits) & lane_bits) != 0); }
+SAN_INLINE VI lane_mask(uint32_t bits, VU lane_bits) { return (VI)((splat_u(bits) & lane_bits) != 0); }
 SAN_INLINE V choose(VI mask, V a, V b) { return mask ? a : b; }
 
-// Weight of each pair: added_weight, with kReal also real_weight, 0 for lanes that are no pair.
-template <bool kReal>
-SAN_INLINE V pair_weight(VI real, VI added, V real_weight, V added_weight) {
-  const V w = select(added, added_weight);
-  return kReal ? choose(real, real_weight, w) : w;
+#if SAN_VL == 16 && !defined(__clang__)
+// 16 vectors as a matrix, transposed.
+SAN_INLINE void transpose(V* x) {
+#pragma GCC unroll 4
+  for (int w = 8; w >= 1; w /= 2) {
+    VI low{}, high{};
+#pragma GCC unroll 16
+    for (int l = 0; l < VL; ++l) {
+      low[l] = (l & w) == 0 ? l : VL + l - w;
+      high[l] = (l & w) == 0 ? l + w : VL + l;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; ++i) {
+      if ((i & w) != 0) continue;
+      const V a = x[i], b = x[i + w];
+      x[i] = __builtin_shuffle(a, b, low);
+      x[i + w] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+#endif
+
+// to[h][tile][c][16] = rows[tile * 16 + lane][c * heads + h] for the graph's heads; lanes beyond are zeros.
+static void pack_heads(const DenseGraph& g, const float* rows, int64_t ld, float* to) {
+  const int heads = g.shape->heads, width = g.shape->head_width();
+  const int64_t nodes = g.end - g.begin, size = g.padded() * width;
+  rows += g.begin * ld;
+  for (int64_t t = 0; t < nodes; t += kLanes) {
+    float* tile = to + t * width;
+#if SAN_VL == 16 && !defined(__clang__)
+    if (g.head_end - g.head_begin == heads) {
+      for (int f = 0; f < g.shape->d; f += kLanes) {
+        V x[kLanes];
+#pragma GCC unroll 16
+        for (int lane = 0; lane < kLanes; ++lane) x[lane] = t + lane < nodes ? load(rows + (t + lane) * ld + f) : V{};
+        transpose(x);
+        // The last features are followed by others that are not meant.
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          if (f + i < g.shape->d) store(tile + (f + i) % heads * size + (f + i) / heads * kLanes, x[i]);
+        }
+      }
+      continue;
+    }
+#endif
+    for (int h = g.head_begin; h < g.head_end; ++h) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const float* from = rows + (t + lane) * ld + h;
+        float* at = tile + (h - g.head_begin) * size + lane;
+        for (int c = 0; c < width; ++c) at[c * kLanes] = t + lane < nodes ? from[c * heads] : 0.0F;
+      }
+    }
+  }
 }
 
-// Everything the loops over a head's rows need. DK = head width, H = heads; 0 = known only at run time. kReal: real edges,
-// all of one type, are in the tile too.
-template <int DK, int H, bool kReal>
-struct DenseHead {
-  const DenseTile& t;
-  const AttentionShape& s;
-  const int h;
-  float* const at;  // scratch
-  int width() const { return DK > 0 ? DK : s.head_width(); }
-  int heads() const { return H > 0 ? H : s.heads; }
-
-  float* tile(int number) const { return at + number * width() * kLanes; }
-
-  template <int U>
-  SAN_INLINE void forward_step(const DenseHead& me, const float* __restrict row, const uint32_t* mask,
-                               const uint32_t* real_mask, int lane, VU lane_bits, V* acc, V& z) {
-    const int width = me.width(), heads = me.heads();
-    const int64_t ld = me.s.ld;
-    const float *q1 = me.tile(0) + lane, *q2 = me.tile(1) + lane;
-    const float *k1 = row + me.s.k1, *k2 = row + me.s.k2, *v = row + me.s.v;
-    V s1[U], s2[U];
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) s1[u] = s2[u] = V{};
+// The way back: rows[..][c * heads + h] (+)= scale * from.
+static void unpack_heads(const DenseGraph& g, const float* from, float scale, bool add, float* rows, int64_t ld) {
+  const int heads = g.shape->heads, width = g.shape->head_width();
+  const int64_t nodes = g.end - g.begin, size = g.padded() * width;
+  rows += g.begin * ld;
+  for (int64_t t = 0; t < nodes; t += kLanes) {
+    const int64_t lanes = nodes - t < kLanes ? nodes - t : kLanes;
+    const float* tile = from + t * width;
+    int f = 0;
+#if SAN_VL == 16 && !defined(__clang__)
+    if (g.head_end - g.head_begin == heads) {
+      for (; f + kLanes <= g.shape->d; f += kLanes) {
+        V x[kLanes];
 #pragma GCC unroll 16
-    for (int c = 0; c < width; ++c) {
-      const V b = load(q2 + c * kLanes);
-      V a{};
-      if (kReal) a = load(q1 + c * kLanes);
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) {
-        s2[u] += b * k2[u * ld + c * heads];
-        if (kReal) s1[u] += a * k1[u * ld + c * heads];
+        for (int i = 0; i < kLanes; ++i) x[i] = load(tile + (f + i) % heads * size + (f + i) / heads * kLanes) * scale;
+        transpose(x);
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          float* at = rows + (t + lane) * ld + f;
+          store(at, add ? load(at) + x[lane] : x[lane]);
+        }
       }
     }
-    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) {
-      VI real{};
-      if (kReal) real = tile_mask(real_mask[u], lane_bits);
-      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
-      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
-      s2[u] = power_of_two(clamp_score(score)) * weight;
-      z += s2[u];
-    }
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) {
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) acc[c] += s2[u] * v[u * ld + c * heads];
-      }
-    } else {
-      float* num = me.tile(2) + lane;
-      for (int c = 0; c < width; ++c) {
-        V sum = load(num + c * kLanes);
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) sum += s2[u] * v[u * ld + c * heads];
-        store(num + c * kLanes, sum);
+#endif
+    for (; f < g.shape->d; ++f) {
+      const int h = f % heads;
+      if (h < g.head_begin || h >= g.head_end) continue;
+      const float* at = tile + (h - g.head_begin) * size + f / heads * kLanes;
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        float& row = rows[(t + lane) * ld + f];
+        row = (add ? row : 0.0F) + scale * at[lane];
       }
     }
   }
+}
 
-  static void forward(const DenseTile& t, int h) {
-    const AttentionShape& s = *t.shape;
-    const DenseHead me{t, s, h, t.scratch};
-    const int width = me.width(), heads = me.heads();
-    if (kReal) gather_head(t.scaled_q1, s.d, t.first, t.lanes, heads, h, width, me.tile(0));
-    gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, me.tile(1));
-    float *num = me.tile(2), *z = me.tile(3);
-    const float* row = t.projections + t.begin * s.ld + h;
-    const int64_t nodes = t.end - t.begin;
-    for (int lane = 0; lane < kLanes; lane += VL) {
-      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
-      V acc[DK > 0 ? DK : 1], total{};
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) acc[c] = V{};
-      } else {
-        for (int c = 0; c < width; ++c) store(num + c * kLanes + lane, V{});
-      }
-      int64_t j = 0;
-      for (; j + 4 <= nodes; j += 4) forward_step<4>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, acc, total);
-      for (; j < nodes; ++j) forward_step<1>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, acc, total);
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) store(num + c * kLanes + lane, acc[c]);
-      }
-      store(z + lane, total);
+// Bit s of added[q][tile]: node tile * 16 + s and node `row + q` are an added pair; of real: a real edge.
+static void pair_masks(const DenseGraph& g, int64_t row, int rows, uint16_t* added, uint16_t* real) {
+  const int64_t nodes = g.end - g.begin, tiles = g.padded() / kLanes;
+  for (int q = 0; q < kDenseRows; ++q, added += tiles, real += tiles) {
+    for (int64_t t = 0; t < tiles; ++t) {
+      added[t] = q < rows ? 0xffff : 0;
+      real[t] = 0;
     }
-    for (int64_t lane = 0; lane < t.lanes; ++lane) {
-      t.z[lane * heads + h] += z[lane];
-      for (int c = 0; c < width; ++c) t.num[lane * s.d + c * heads + h] += num[c * kLanes + lane];
+    if (q >= rows) continue;
+    if (nodes % kLanes != 0) added[tiles - 1] = static_cast<uint16_t>((1U << (nodes % kLanes)) - 1);
+    const auto clear = [&](int64_t node) { added[node / kLanes] &= static_cast<uint16_t>(~(1U << (node % kLanes))); };
+    clear(row + q);
+    for (int64_t p = g.pair_begin[g.begin + row + q]; p < g.pair_begin[g.begin + row + q + 1]; ++p) {
+      const int64_t other = g.other[p] - g.begin;
+      clear(other);
+      real[other / kLanes] |= static_cast<uint16_t>(1U << (other % kLanes));
     }
   }
+}
 
-  // Lanes are targets: gradients of q1 and q2.
-  template <int U>
-  SAN_INLINE void target_step(const DenseHead& me, const float* __restrict row, const uint32_t* mask,
-                              const uint32_t* real_mask, int lane, VU lane_bits, V share, V dot, V* acc1, V* acc2) {
-    const int width = me.width(), heads = me.heads();
-    const int64_t ld = me.s.ld;
-    const float *q1 = me.tile(0) + lane, *q2 = me.tile(1) + lane, *o = me.tile(2) + lane;
-    const float *k1 = row + me.s.k1, *k2 = row + me.s.k2, *v = row + me.s.v;
-    V s1[U], s2[U], d[U];
+template <int K, int TV>
+SAN_ALONE void scores(const RowMatrix w, int rows, int width, const float* __restrict x, float* __restrict out) {
+  products<K, TV>(
+      w, rows, width, x, [](int) { return V{}; },
+      [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) s1[u] = s2[u] = d[u] = V{};
-#pragma GCC unroll 16
-    for (int c = 0; c < width; ++c) {
-      const V b = load(q2 + c * kLanes), g = load(o + c * kLanes);
-      V a{};
-      if (kReal) a = load(q1 + c * kLanes);
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) {
-        s2[u] += b * k2[u * ld + c * heads];
-        d[u] += g * v[u * ld + c * heads];
-        if (kReal) s1[u] += a * k1[u * ld + c * heads];
-      }
-    }
-    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) {
-      VI real{};
-      if (kReal) real = tile_mask(real_mask[u], lane_bits);
-      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
-      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
-      const V clamped = clamp_score(score);
-      const V ds = select(clamped == score, power_of_two(clamped) * weight * share * (d[u] - dot));
-      if (kReal) {
-        s1[u] = select(real, ds);
-        s2[u] = ds - s1[u];  // the other kind's, exactly
-      } else {
-        s2[u] = ds;
-      }
-    }
-    // The rows are read again: kept in registers from above they would end up on the stack.
-    asm volatile("" ::: "memory");
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) {
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) {
-          acc2[c] += s2[u] * k2[u * ld + c * heads];
-          if (kReal) acc1[c] += s1[u] * k1[u * ld + c * heads];
+        for (int q = 0; q < 4; ++q) {
+#pragma GCC unroll 8
+          for (int v = 0; v < TV; ++v) store(out + (row + q) * kTokenPiece + v * VL, a[q][v]);
         }
-      }
-    } else {
-      float *dq1 = me.tile(3) + lane, *dq2 = me.tile(4) + lane;
-      for (int c = 0; c < width; ++c) {
-        V sum1 = load(dq1 + c * kLanes), sum2 = load(dq2 + c * kLanes);
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) {
-          sum2 += s2[u] * k2[u * ld + c * heads];
-          if (kReal) sum1 += s1[u] * k1[u * ld + c * heads];
-        }
-        if (kReal) store(dq1 + c * kLanes, sum1);
-        store(dq2 + c * kLanes, sum2);
-      }
-    }
-  }
+      });
+}
 
-  static void target(const DenseTile& t, int h) {
-    const AttentionShape& s = *t.shape;
-    const DenseHead me{t, s, h, t.scratch};
-    const int width = me.width(), heads = me.heads();
-    if (kReal) gather_head(t.scaled_q1, s.d, t.first, t.lanes, heads, h, width, me.tile(0));
-    gather_head(t.scaled_q, s.d, t.first, t.lanes, heads, h, width, me.tile(1));
-    gather_head(t.d_out, s.d, t.first, t.lanes, heads, h, width, me.tile(2));
-    float *dq1 = me.tile(3), *dq2 = me.tile(4), *share = me.tile(5), *dot = share + kLanes;
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      share[lane] = lane < t.lanes ? t.share[(t.first + lane) * heads + h] : 0;
-      dot[lane] = lane < t.lanes ? t.dot[(t.first + lane) * heads + h] : 0;
-    }
-    const float* row = t.projections + t.begin * s.ld + h;
-    const int64_t nodes = t.end - t.begin;
-    constexpr int U = kReal ? 2 : 4;
-    for (int lane = 0; lane < kLanes; lane += VL) {
-      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
-      V acc1[DK > 0 ? DK : 1], acc2[DK > 0 ? DK : 1];
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) acc1[c] = acc2[c] = V{};
-      } else {
-        for (int c = 0; c < 2 * width; ++c) store(dq1 + c * kLanes + lane, V{});
-      }
-      const V sh = load(share + lane), dt = load(dot + lane);
-      int64_t j = 0;
-      for (; j + U <= nodes; j += U) {
-        target_step<U>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, sh, dt, acc1, acc2);
-      }
-      for (; j < nodes; ++j) {
-        target_step<1>(me, row + j * s.ld, t.mask + j, t.real_mask + j, lane, lane_bits, sh, dt, acc1, acc2);
-      }
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) {
-          store(dq1 + c * kLanes + lane, acc1[c]);
-          store(dq2 + c * kLanes + lane, acc2[c]);
-        }
-      }
-    }
-    const auto add = [&](const float* d, const float* e, int q_at, float* d_e) {
-      for (int64_t lane = 0; lane < t.lanes; ++lane) {
-        const float* q = t.projections + (t.first + lane) * s.ld + q_at + h;
-        float* to = t.d_projections + (t.first + lane) * s.ld + q_at + h;
-        for (int c = 0; c < width; ++c) {
-          const float g = d[c * kLanes + lane];
-          to[c * heads] += g * e[c * heads + h];
-          d_e[c * heads + h] += g * q[c * heads];
-        }
-      }
-    };
-    add(dq2, t.e, s.q2, t.d_e);
-    if (kReal) add(dq1, t.e1, s.q1, t.d_e1);
-  }
+// Rows of pairs with `count` lanes from lane `first` on: s1, s2: scores of real edges and of added pairs.
+struct PairRows {
+  int rows;  // a multiple of 4
+  int64_t first, count, tiles;
+  const uint16_t *added, *real;
+  V real_weight, added_weight;
+  float *s1, *s2;
+};
 
-  // Lanes are sources: gradients of k1, k2 and v. Rows are those of the targets.
-  template <int U>
-  SAN_INLINE void source_step(const DenseHead& me, int64_t target, const uint32_t* mask, const uint32_t* real_mask, int lane,
-                              VU lane_bits, V* acc1, V* acc2, V* acc_v) {
-    const int width = me.width(), heads = me.heads(), d_ld = me.s.d;
-    const float *k1 = me.tile(0) + lane, *k2 = me.tile(1) + lane, *v = me.tile(2) + lane;
-    const float* __restrict q1 = kReal ? me.t.scaled_q1 + target * d_ld + me.h : nullptr;
-    const float* __restrict q2 = me.t.scaled_q + target * d_ld + me.h;
-    const float* __restrict o = me.t.d_out + target * d_ld + me.h;
-    V s1[U], s2[U], d[U];
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) s1[u] = s2[u] = d[u] = V{};
-#pragma GCC unroll 16
-    for (int c = 0; c < width; ++c) {
-      const V b = load(k2 + c * kLanes), g = load(v + c * kLanes);
-      V a{};
-      if (kReal) a = load(k1 + c * kLanes);
-#pragma GCC unroll 4
-      for (int u = 0; u < U; ++u) {
-        s2[u] += b * q2[u * d_ld + c * heads];
-        d[u] += g * o[u * d_ld + c * heads];
-        if (kReal) s1[u] += a * q1[u * d_ld + c * heads];
-      }
+template <bool kReal>
+struct PairAt {
+  VI real{};
+  V score, weight;
+  SAN_INLINE PairAt make(const PairRows& p, int q, int64_t t, VU lane_bits) {
+    PairAt a;
+    const int64_t tile = q * p.tiles + (p.first + t) / kLanes, at = q * kTokenPiece + t;
+    a.score = load(p.s2 + at);
+    a.weight = select(lane_mask(p.added[tile], lane_bits), p.added_weight);
+    if (kReal) {
+      a.real = lane_mask(p.real[tile], lane_bits);
+      a.score = choose(a.real, load(p.s1 + at), a.score);
+      a.weight = choose(a.real, p.real_weight, a.weight);
     }
-    const V rw = splat(me.s.real_weight), aw = splat(me.s.added_weight);
-    const float *share = me.t.share + target * heads + me.h, *dot = me.t.dot + target * heads + me.h;
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) {
-      VI real{};
-      if (kReal) real = tile_mask(real_mask[u], lane_bits);
-      const V score = kReal ? choose(real, s1[u], s2[u]) : s2[u];
-      const V weight = pair_weight<kReal>(real, tile_mask(mask[u], lane_bits), rw, aw);
-      const V clamped = clamp_score(score);
-      const V w = power_of_two(clamped) * weight * share[u * heads];
-      const V ds = select(clamped == score, w * (d[u] - dot[u * heads]));
-      d[u] = w;
-      if (kReal) {
-        s1[u] = select(real, ds);
-        s2[u] = ds - s1[u];
-      } else {
-        s2[u] = ds;
-      }
-    }
-    // The rows are read again: kept in registers from above they would end up on the stack.
-    asm volatile("" ::: "memory");
-    if constexpr (DK > 0) {
-#pragma GCC unroll 16
-      for (int c = 0; c < DK; ++c) {
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) {
-          acc2[c] += s2[u] * q2[u * d_ld + c * heads];
-          acc_v[c] += d[u] * o[u * d_ld + c * heads];
-          if (kReal) acc1[c] += s1[u] * q1[u * d_ld + c * heads];
-        }
-      }
-    } else {
-      float *dk1 = me.tile(3) + lane, *dk2 = me.tile(4) + lane, *dv = me.tile(5) + lane;
-      for (int c = 0; c < width; ++c) {
-        V sum1 = load(dk1 + c * kLanes), sum2 = load(dk2 + c * kLanes), sum_v = load(dv + c * kLanes);
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) {
-          sum2 += s2[u] * q2[u * d_ld + c * heads];
-          sum_v += d[u] * o[u * d_ld + c * heads];
-          if (kReal) sum1 += s1[u] * q1[u * d_ld + c * heads];
-        }
-        if (kReal) store(dk1 + c * kLanes, sum1);
-        store(dk2 + c * kLanes, sum2);
-        store(dv + c * kLanes, sum_v);
-      }
-    }
-  }
-
-  static void source(const DenseTile& t, int h) {
-    const AttentionShape& s = *t.shape;
-    const DenseHead me{t, s, h, t.scratch};
-    const int width = me.width(), heads = me.heads();
-    if (kReal) gather_head(t.projections + s.k1, s.ld, t.first, t.lanes, heads, h, width, me.tile(0));
-    gather_head(t.projections + s.k2, s.ld, t.first, t.lanes, heads, h, width, me.tile(1));
-    gather_head(t.projections + s.v, s.ld, t.first, t.lanes, heads, h, width, me.tile(2));
-    float *dk1 = me.tile(3), *dk2 = me.tile(4), *dv = me.tile(5);
-    const int64_t nodes = t.end - t.begin;
-    for (int lane = 0; lane < kLanes; lane += VL) {
-      const VU lane_bits = splat_u(1U << lane) << lane_numbers();
-      V acc1[DK > 0 ? DK : 1], acc2[DK > 0 ? DK : 1], acc_v[DK > 0 ? DK : 1];
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) acc1[c] = acc2[c] = acc_v[c] = V{};
-      } else {
-        for (int c = 0; c < 3 * width; ++c) store(dk1 + c * kLanes + lane, V{});
-      }
-      int64_t i = 0;
-      for (; i + 2 <= nodes; i += 2) {
-        source_step<2>(me, t.begin + i, t.mask + i, t.real_mask + i, lane, lane_bits, acc1, acc2, acc_v);
-      }
-      for (; i < nodes; ++i) source_step<1>(me, t.begin + i, t.mask + i, t.real_mask + i, lane, lane_bits, acc1, acc2, acc_v);
-      if constexpr (DK > 0) {
-#pragma GCC unroll 16
-        for (int c = 0; c < DK; ++c) {
-          store(dk1 + c * kLanes + lane, acc1[c]);
-          store(dk2 + c * kLanes + lane, acc2[c]);
-          store(dv + c * kLanes + lane, acc_v[c]);
-        }
-      }
-    }
-    for (int64_t lane = 0; lane < t.lanes; ++lane) {
-      float* row = t.d_projections + (t.first + lane) * s.ld + h;
-      for (int c = 0; c < width; ++c) {
-        // Queries were scaled for powers of two.
-        if (kReal) row[s.k1 + c * heads] += dk1[c * kLanes + lane] / kLog2E;
-        row[s.k2 + c * heads] += dk2[c * kLanes + lane] / kLog2E;
-        row[s.v + c * heads] += dv[c * kLanes + lane];
-      }
-    }
+    return a;
   }
 };
 
-// The shapes of the published configurations are known to the compiler.
-#define SAN_DENSE_CASE(width, count, pass)                        \
-  if (t.shape->head_width() == (width) && heads == (count)) {     \
-    for (int h = 0; h < heads; ++h) {                             \
-      t.real_mask != nullptr ? DenseHead<width, count, true>::pass(t, h) : DenseHead<width, count, false>::pass(t, h); \
-    }                                                             \
-    return;                                                       \
-  }
-#define SAN_DENSE(pass)                                                                                        \
-  const int heads = t.shape->heads;                                                                            \
-  SAN_DENSE_CASE(6, 8, pass)                                                                                   \
-  SAN_DENSE_CASE(7, 8, pass)                                                                                   \
-  SAN_DENSE_CASE(8, 8, pass)                                                                                   \
-  SAN_DENSE_CASE(8, 10, pass)                                                                                  \
-  for (int h = 0; h < heads; ++h) {                                                                            \
-    t.real_mask != nullptr ? DenseHead<0, 0, true>::pass(t, h) : DenseHead<0, 0, false>::pass(t, h);           \
-  }
+SAN_INLINE VU bits_of_lanes(int64_t t) { return splat_u(1U << (t % kLanes)) << lane_numbers(); }
 
-static void dense_forward(const DenseTile& t) { SAN_DENSE(forward) }
-static void dense_backward_target(const DenseTile& t) { SAN_DENSE(target) }
-static void dense_backward_source(const DenseTile& t) { SAN_DENSE(source) }
+// s2 -> weights; z[t] += their sum over the rows.
+template <bool kReal>
+SAN_ALONE void pair_weights(const PairRows& p, float* __restrict z) {
+  for (int64_t t = 0; t < p.count; t += VL) {
+    const VU lane_bits = bits_of_lanes(t);
+    V sum = load(z + t);
+#pragma GCC unroll 1
+    for (int q = 0; q < p.rows; ++q) {
+      const auto a = PairAt<kReal>::make(p, q, t, lane_bits);
+      const V w = power_of_two(clamp_score(a.score)) * a.weight;
+      sum += w;
+      store(p.s2 + q * kTokenPiece + t, w);
+    }
+    store(z + t, sum);
+  }
+}
+
+// d: gradients of the weights -> the weights times share; s1, s2 -> gradients of the scores. share, dot: per row.
+template <bool kReal>
+SAN_ALONE void pair_gradients(const PairRows& p, const float* share, const float* dot, float* __restrict d) {
+  for (int64_t t = 0; t < p.count; t += VL) {
+    const VU lane_bits = bits_of_lanes(t);
+#pragma GCC unroll 1
+    for (int q = 0; q < p.rows; ++q) {
+      const auto a = PairAt<kReal>::make(p, q, t, lane_bits);
+      const int64_t at = q * kTokenPiece + t;
+      const V clamped = clamp_score(a.score);
+      const V w = power_of_two(clamped) * a.weight * share[q];
+      const V ds = select(clamped == a.score, w * (load(d + at) - dot[q]));
+      store(d + at, w);
+      if (kReal) {
+        const V ds1 = select(a.real, ds);
+        store(p.s1 + at, ds1);
+        store(p.s2 + at, ds - ds1);  // the other kind's, exactly
+      } else {
+        store(p.s2 + at, ds);
+      }
+    }
+  }
+}
+
+// Lanes are targets, rows sources.
+template <int K, bool kReal>
+static void dense_forward_k(const DenseGraph& g) {
+  const AttentionShape& s = *g.shape;
+  const int heads = s.heads, width = s.head_width(), count = g.head_end - g.head_begin;
+  const int64_t nodes = g.end - g.begin, lanes = g.padded(), size = lanes * width;
+  float *q2 = g.scratch, *q1 = q2 + count * size, *num = q1 + (kReal ? count * size : 0), *z = num + count * size;
+  float *s2 = z + count * lanes, *s1 = s2 + kDenseRows * kTokenPiece;
+  auto* masks = reinterpret_cast<uint16_t*>(s1 + kDenseRows * kTokenPiece);
+  uint16_t* real_masks = masks + kDenseRows * (lanes / kLanes);
+  pack_heads(g, g.scaled_q, s.d, q2);
+  if (kReal) pack_heads(g, g.scaled_q1, s.d, q1);
+  for (int64_t i = 0; i < count * (size + lanes); i += VL) store(num + i, V{});
+  for (int64_t row = 0; row < nodes; row += kDenseRows) {
+    const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows);
+    pair_masks(g, row, rows, masks, real_masks);
+    for (int h = 0; h < count; ++h) {
+      const float* source = g.projections + (g.begin + row) * s.ld + g.head_begin + h;
+      const int64_t head = h * size;
+      for (int64_t first = 0; first < lanes; first += kTokenPiece) {
+        const int64_t piece = lanes - first < kTokenPiece ? lanes - first : kTokenPiece;
+        token_groups(piece, [&]<int TV>(int64_t t) {
+          const int64_t at = head + token_at(width, first + t);
+          scores<K, TV>({source + s.k2, s.ld, heads}, rows, width, q2 + at, s2 + t);
+          if (kReal) scores<K, TV>({source + s.k1, s.ld, heads}, rows, width, q1 + at, s1 + t);
+        });
+        pair_weights<kReal>({rows, first, piece, lanes / kLanes, masks, real_masks, splat(s.real_weight),
+                             splat(s.added_weight), s1, s2},
+                            z + h * lanes + first);
+        token_groups(piece, [&]<int TV>(int64_t t) {
+          from_rows<K, TV>({source + s.v, s.ld, heads}, rows, width, s2 + t, num + head + token_at(width, first + t), false);
+        });
+      }
+    }
+  }
+  unpack_heads(g, num, 1, false, g.num, s.d);
+  for (int64_t i = 0; i < nodes; ++i) {
+    for (int h = 0; h < count; ++h) g.z[(g.begin + i) * heads + g.head_begin + h] = z[h * lanes + i];
+  }
+}
+
+// Lanes are sources, rows targets.
+template <int K, bool kReal>
+static void dense_backward_k(const DenseGraph& g) {
+  const AttentionShape& s = *g.shape;
+  const int heads = s.heads, width = s.head_width(), count = g.head_end - g.head_begin;
+  const int64_t nodes = g.end - g.begin, lanes = g.padded(), size = lanes * width, all = count * size;
+  float *v = g.scratch, *k2 = v + all, *dv = k2 + all, *dk2 = dv + all, *k1 = dk2 + all, *dk1 = k1 + (kReal ? all : 0);
+  float *s2 = dk1 + (kReal ? all : 0), *s1 = s2 + kDenseRows * kTokenPiece, *d = s1 + kDenseRows * kTokenPiece;
+  const int64_t acc_size = int64_t{kDenseRows} * width * VL;
+  float *acc = d + kDenseRows * kTokenPiece, *sums = acc + 2 * acc_size, *dq = sums + kDenseRows * width, *share = dq + 2 * kDenseRows * s.d,
+        *dot = share + kDenseRows;
+  auto* masks = reinterpret_cast<uint16_t*>(dot + kDenseRows);
+  uint16_t* real_masks = masks + kDenseRows * (lanes / kLanes);
+  pack_heads(g, g.projections + s.v, s.ld, v);
+  pack_heads(g, g.projections + s.k2, s.ld, k2);
+  for (int64_t i = 0; i < 2 * all; i += VL) store(dv + i, V{});
+  if (kReal) {
+    pack_heads(g, g.projections + s.k1, s.ld, k1);
+    for (int64_t i = 0; i < all; i += VL) store(dk1 + i, V{});
+  }
+  for (int64_t row = 0; row < nodes; row += kDenseRows) {
+    const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows), padded = (rows + 3) / 4 * 4;
+    pair_masks(g, row, rows, masks, real_masks);
+    for (int h = 0; h < count; ++h) {
+      const int64_t target = g.begin + row, head = h * size;
+      const int number = g.head_begin + h;
+      const RowMatrix to_q2{g.scaled_q + target * s.d + number, s.d, heads}, to_out{g.d_out + target * s.d + number, s.d, heads};
+      const RowMatrix to_q1{kReal ? g.scaled_q1 + target * s.d + number : nullptr, s.d, heads};
+      for (int q = 0; q < kDenseRows; ++q) {
+        share[q] = q < rows ? g.share[(target + q) * heads + number] : 0;
+        dot[q] = q < rows ? g.dot[(target + q) * heads + number] : 0;
+      }
+      for (int64_t i = 0; i < (kReal ? 2 : 1) * acc_size; i += VL) store(acc + i, V{});
+      for (int64_t first = 0; first < lanes; first += kTokenPiece) {
+        const int64_t piece = lanes - first < kTokenPiece ? lanes - first : kTokenPiece;
+        token_groups(piece, [&]<int TV>(int64_t t) {
+          const int64_t at = head + token_at(width, first + t);
+          scores<K, TV>(to_q2, rows, width, k2 + at, s2 + t);
+          if (kReal) scores<K, TV>(to_q1, rows, width, k1 + at, s1 + t);
+          scores<K, TV>(to_out, rows, width, v + at, d + t);
+        });
+        pair_gradients<kReal>({padded, first, piece, lanes / kLanes, masks, real_masks, splat(s.real_weight),
+                               splat(s.added_weight), s1, s2},
+                              share, dot, d);
+        token_groups(piece, [&]<int TV>(int64_t t) {
+          const int64_t at = head + token_at(width, first + t);
+          from_rows<K, TV>(to_out, rows, width, d + t, dv + at, false);
+          from_rows<K, TV>(to_q2, rows, width, s2 + t, dk2 + at, false);
+          if (kReal) from_rows<K, TV>(to_q1, rows, width, s1 + t, dk1 + at, false);
+        });
+        outer_lanes<K>(s2, padded, k2 + head, width, first, piece, acc);
+        if (kReal) outer_lanes<K>(s1, padded, k1 + head, width, first, piece, acc + acc_size);
+      }
+      // Queries: dq[q][c] = sum of ds[q][t] * k[c][t].
+      for (int kind = 0; kind < (kReal ? 2 : 1); ++kind) {
+        for (int i = 0; i < rows * width; ++i) sums[i] = 0;
+        add_lane_sums(acc + kind * acc_size, static_cast<int64_t>(rows) * width, 1, sums);
+        float* to = dq + kind * kDenseRows * s.d + number;
+        for (int q = 0; q < rows; ++q) {
+          for (int c = 0; c < width; ++c) to[q * s.d + c * heads] = sums[q * width + c];
+        }
+      }
+    }
+    const auto queries = [&](const float* gradient, int q_at, const float* e, float* d_e) {
+      for (int q = 0; q < rows; ++q) {
+        const float *from = g.projections + (g.begin + row + q) * s.ld + q_at, *d_row = gradient + q * s.d;
+        float* to = g.d_projections + (g.begin + row + q) * s.ld + q_at;
+        for (int c = 0; c < s.d; c += heads) {
+          for (int i = c + g.head_begin; i < c + g.head_end; ++i) {
+            to[i] += d_row[i] * e[i];
+            d_e[i] += d_row[i] * from[i];
+          }
+        }
+      }
+    };
+    queries(dq, s.q2, g.e, g.d_e);
+    if (kReal) queries(dq + kDenseRows * s.d, s.q1, g.e1, g.d_e1);
+  }
+  // Queries were scaled for powers of two.
+  unpack_heads(g, dk2, 1 / kLog2E, true, g.d_projections + s.k2, s.ld);
+  if (kReal) unpack_heads(g, dk1, 1 / kLog2E, true, g.d_projections + s.k1, s.ld);
+  unpack_heads(g, dv, 1, true, g.d_projections + s.v, s.ld);
+}
+
+// Head widths of the published configurations are known to the compiler.
+#if SAN_VL >= 8
+#define SAN_DENSE(pass, g)                                                                                   \
+  switch ((g).shape->head_width()) {                                                                         \
+    case 6:                                                                                                  \
+      return (g).scaled_q1 != nullptr ? pass<6, true>(g) : pass<6, false>(g);                                \
+    case 7:                                                                                                  \
+      return (g).scaled_q1 != nullptr ? pass<7, true>(g) : pass<7, false>(g);                                \
+    case 8:                                                                                                  \
+      return (g).scaled_q1 != nullptr ? pass<8, true>(g) : pass<8, false>(g);                                \
+    case 16:                                                                                                 \
+      return (g).scaled_q1 != nullptr ? pass<16, true>(g) : pass<16, false>(g);                              \
+    default:                                                                                                 \
+      return (g).scaled_q1 != nullptr ? pass<0, true>(g) : pass<0, false>(g);                                \
+  }
+#else
+#define SAN_DENSE(pass, g) return (g).scaled_q1 != nullptr ? pass<0, true>(g) : pass<0, false>(g);
+#endif
+
+static void dense_forward(const DenseGraph& g) { SAN_DENSE(dense_forward_k, g) }
+static void dense_backward(const DenseGraph& g) { SAN_DENSE(dense_backward_k, g) }

@@ -33,17 +33,21 @@ const Kernels& kernels() {
   return kernels(cpu_level());
 }
 
-int64_t lpe_scratch(const LpeShape& shape) {
+int64_t lpe_scratch(const LpeShape& shape, int64_t blocks) {
   const int64_t tokens = shape.tokens();
   const int64_t attention = 9 * shape.k * tokens + 3 * tokens;
   const int64_t forward =
       5 * shape.k * tokens + (tokens > kHiddenStep * kTokenPiece ? tokens : kHiddenStep * kTokenPiece);
-  const int64_t feed_forward = 2 * kHiddenStep * kTokenPiece + kHiddenStep * kLanes * (2 * shape.k + 1);
+  const int64_t feed_forward =
+      2 * kHiddenStep * kTokenPiece + kHiddenStep * kLanes * (2 * shape.k + 1) + blocks * tokens;
   return std::max({attention, forward, feed_forward}) + kPad;
 }
 
-int64_t dense_scratch(const AttentionShape& shape) {
-  return int64_t{6} * shape.head_width() * kLanes + 2 * kLanes + kPad;
+int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads) {
+  const int64_t lanes = (nodes + kLanes - 1) / kLanes * kLanes, width = shape.head_width();
+  const int64_t packed = 6 * heads * lanes * width + heads * lanes;
+  const int64_t rows = kDenseRows * (3 * kTokenPiece + 2 * width * kLanes + width + 2 * shape.d + 2) + kLanes;
+  return packed + rows + kDenseRows * lanes / kLanes + kPad;  // the last: two masks of 16 bits
 }
 
 }  // namespace san

@@ -70,7 +70,7 @@ struct LpeSaved {
 };
 
 // Numbers of floats that the functions below need as scratch.
-int64_t lpe_scratch(const LpeShape& shape);
+int64_t lpe_scratch(const LpeShape& shape, int64_t blocks = 1);
 
 struct LpeBlock {
   const LpeShape* shape;
@@ -162,27 +162,32 @@ struct PairsBackward {
   float* d_e;            // as target: adds to the rows of the edge vectors' gradient, like PairList::e; else null
 };
 
-// 16 nodes against all nodes of a graph: added pairs, which share one edge vector, and, where the graph's real edges are
-// many and all of one type, those too (joint norm only).
+// All pairs of the nodes of a graph, for some of the heads: added pairs, which share one edge vector, and, where the graph's
+// real edges are many and all of one type, those too (scaled_q1 is not null; joint norm only).
 inline constexpr float kLog2E = 1.44269504F;
-struct DenseTile {
+inline constexpr int kDenseRows = 16;  // nodes whose pairs with all others are worked on together
+struct DenseGraph {
   const AttentionShape* shape;
   const float* projections;
   const float *e, *e1;                // [d] edge vectors of added pairs and of real edges, scaled
   const float *scaled_q, *scaled_q1;  // [N][d]: q2 * e * log2(e), q1 * e1 * log2(e)
-  int64_t first, lanes;               // the nodes of the tile
   int64_t begin, end;                 // the nodes of the graph
-  // [end - begin]: bit s = node (begin + j) and node (first + s) are an added pair / a real edge. real_mask may be null.
-  const uint32_t *mask, *real_mask;
+  int head_begin, head_end;
+  // Real edges, which are no added pairs: of node i other[pair_begin[i]] .. other[pair_begin[i + 1] - 1]. Forward: the
+  // targets of source i; backward: the sources of target i.
+  const int64_t* pair_begin;
+  const int32_t* other;
   float* scratch;  // dense_scratch floats
-  // forward: adds to num [lanes][d], z [lanes][heads]
+  // forward: sets num [N][d] and z [N][heads] of its nodes and heads
   float *num, *z;
-  // backward; d_e and d_e1 [d] are added to (as target)
+  // backward: adds to d_projections, d_e and d_e1 [d]
   const float *d_out, *share, *dot;
   float* d_projections;
   float *d_e, *d_e1;
+
+  int64_t padded() const { return (end - begin + kLanes - 1) / kLanes * kLanes; }
 };
-int64_t dense_scratch(const AttentionShape& shape);
+int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads);
 
 // --- rows ------------------------------------------------------------------------------------------------------------
 
@@ -202,9 +207,8 @@ struct Kernels {
   void (*pairs_forward)(const PairsForward&);
   void (*pairs_backward_target)(const PairsBackward&);
   void (*pairs_backward_source)(const PairsBackward&);
-  void (*dense_forward)(const DenseTile&);
-  void (*dense_backward_target)(const DenseTile&);
-  void (*dense_backward_source)(const DenseTile&);
+  void (*dense_forward)(const DenseGraph&);
+  void (*dense_backward)(const DenseGraph&);
 
   // mean[c], m2[c]: mean and sum of squared deviations of column c over the rows.
   void (*column_moments)(const float* x, int64_t rows, int64_t d, int64_t ld, float* mean, float* m2);

@@ -10,6 +10,8 @@ namespace san::avx512 {
 namespace {
 #include "san/kernels/vector.inl"
 
+#include "san/kernels/tiles.inl"
+
 #include "san/kernels/attention.inl"
 #include "san/kernels/gemm.inl"
 #include "san/kernels/lpe.inl"

@@ -1,9 +1,6 @@
 // The LPE encoder. Lanes are sequences, so nothing is ever summed across a vector except for weight gradients.
 
 constexpr float kLpeEps = 1e-5F;
-// Where token t (position * 16 + lane) of feature 0 stands in an array of `width` features; feature c is c * 16 further on.
-SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes * width + t % kLanes; }
-
 static void lpe_linear(const float* w, const float* bias, const float* x, float* y, int in, int out, int64_t tokens) {
   for (int64_t t = 0; t < tokens; t += VL) {
     const float* from = x + token_at(in, t);
@@ -40,31 +37,6 @@ static void lpe_linear_back(const float* w, const float* dy, float* dx, int in, 
       store(to + i * kLanes, acc);
     }
   }
-}
-
-// Lane sums of VL vectors as one vector: lane i of the result is the sum of acc[i]'s lanes.
-SAN_INLINE V sums_of(V* acc) {
-#ifdef __clang__
-  V out{};
-  for (int i = 0; i < VL; ++i) out[i] = sum_of(acc[i]);
-  return out;
-#else
-#pragma GCC unroll 5
-  for (int w = VL / 2; w >= 1; w /= 2) {
-    VI low{}, high{};
-#pragma GCC unroll 16
-    for (int l = 0; l < VL; ++l) {
-      const int group = l / (2 * w) * 2 * w, at = l % (2 * w);
-      low[l] = at < w ? group + at : VL + group + at - w;
-      high[l] = at < w ? group + w + at : VL + group + at;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < w; ++i) {
-      acc[i] = __builtin_shuffle(acc[i], acc[i + w], low) + __builtin_shuffle(acc[i], acc[i + w], high);
-    }
-  }
-  return acc[0];
-#endif
 }
 
 // Sum over tokens of feature c of an array of `width` features.
@@ -241,59 +213,31 @@ static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, flo
 
 // --- feed-forward ----------------------------------------------------------------------------------------------------
 
-// Floats from one vector of tokens to the next: the next position, or the other lanes of the same one.
-#if SAN_VL == 16
-#define SAN_NEXT(v) ((v) * k * kLanes)
-#else
-#define SAN_NEXT(v) ((v) * VL)  // groups of two vectors start at an even one
-#endif
-
-// Hidden units are worked on kHiddenStep at a time for up to kTokenPiece tokens: rows of kTokenPiece floats that stay in the
-// first-level cache between the products below. What keeps these fast, measured on Ice Lake: tiles of 4 x TV sums, because a
-// load of a vector costs as much as two multiplications; inner loops that are NOT unrolled, because straight code of a few
-// hundred instructions is bound by decoding.
-
-// hidden[q][t] = relu(ff1[h + q] . x[:, t] + bias), dropped out but not scaled, for TV vectors of tokens. K = width, 0 = any.
+// hidden[q][t] = relu(ff1[h + q] . x[:, t] + bias), dropped out but not scaled, for kHiddenStep units.
 template <int K, int TV, bool kDrop>
-SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float* __restrict x, const VU* bits,
+SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float* __restrict x, const uint32_t* bits,
                             float* __restrict hidden) {
   const int k = K > 0 ? K : width;
   const uint32_t threshold = layer.hidden.threshold;
-  const float* w = layer.ff1 + static_cast<int64_t>(h) * k;
-  for (int part = 0; part < kHiddenStep; part += 4, w += 4 * k, hidden += 4 * kTokenPiece) {
-    V a[4][TV];
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) a[q][v] = splat(layer.ff1_bias[h + part + q]);
-    }
-#pragma GCC unroll 1
-    for (int c = 0; c < k; ++c) {
-      V xv[TV];
-#pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) xv[v] = load(x + c * kLanes + SAN_NEXT(v));
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        const V u = splat(w[q * k + c]);
-#pragma GCC unroll 8
-        for (int v = 0; v < TV; ++v) a[q][v] += xv[v] * u;
-      }
-    }
+  const RowMatrix ff1{layer.ff1 + static_cast<int64_t>(h) * k, k, 1};
+  products<K, TV>(
+      ff1, kHiddenStep, k, x, [&](int q) { return splat(layer.ff1_bias[h + q]); },
+      [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 2
-    for (int q = 0; q < 4; q += 2) {
+        for (int q = 0; q < 4; q += 2) {
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) {
-        V a0 = maximum(a[q][v], V{}), a1 = maximum(a[q + 1][v], V{});
-        if (kDrop) {
-          const VU mixed = (bits[v] ^ layer.hidden_bits[(h + part + q) / 2]) * kMaskMultiplier;
-          a0 = select(keep_even(mixed, threshold), a0);
-          a1 = select(keep_odd(mixed, threshold), a1);
+          for (int v = 0; v < TV; ++v) {
+            V a0 = maximum(a[q][v], V{}), a1 = maximum(a[q + 1][v], V{});
+            if (kDrop) {
+              const VU mixed = (load_u(bits + v * VL) ^ layer.hidden_bits[(h + row + q) / 2]) * kMaskMultiplier;
+              a0 = select(keep_even(mixed, threshold), a0);
+              a1 = select(keep_odd(mixed, threshold), a1);
+            }
+            store(hidden + (row + q) * kTokenPiece + v * VL, a0);
+            store(hidden + (row + q + 1) * kTokenPiece + v * VL, a1);
+          }
         }
-        store(hidden + q * kTokenPiece + v * VL, a0);
-        store(hidden + (q + 1) * kTokenPiece + v * VL, a1);
-      }
-    }
-  }
+      });
 }
 
 // d_hidden[q][t] = ff2[h + q] . dy[:, t] where the hidden unit is not 0.
@@ -301,112 +245,19 @@ template <int K, int TV>
 SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const float* __restrict dy,
                                 const float* __restrict hidden, float* __restrict d_hidden) {
   const int k = K > 0 ? K : width;
-  const float* w = layer.ff2 + static_cast<int64_t>(h) * k;
-  for (int part = 0; part < kHiddenStep; part += 4, w += 4 * k, hidden += 4 * kTokenPiece, d_hidden += 4 * kTokenPiece) {
-    V a[4][TV];
+  const RowMatrix ff2{layer.ff2 + static_cast<int64_t>(h) * k, k, 1};
+  products<K, TV>(
+      ff2, kHiddenStep, k, dy, [](int) { return V{}; },
+      [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+        for (int q = 0; q < 4; ++q) {
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) a[q][v] = V{};
-    }
-#pragma GCC unroll 1
-    for (int c = 0; c < k; ++c) {
-      V dv[TV];
-#pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) dv[v] = load(dy + c * kLanes + SAN_NEXT(v));
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        const V u = splat(w[q * k + c]);
-#pragma GCC unroll 8
-        for (int v = 0; v < TV; ++v) a[q][v] += dv[v] * u;
-      }
-    }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) {
-        const int64_t at = q * kTokenPiece + v * VL;
-        store(d_hidden + at, select(load(hidden + at) > 0.0F, a[q][v]));
-      }
-    }
-  }
-}
-
-// y[c][t] (+)= sum over kHiddenStep units of w[q][c] * hidden[q][t].
-template <int K, int TV>
-SAN_ALONE void from_hidden(const float* weights, int width, const float* __restrict hidden, float* __restrict y, bool first) {
-  const int k = K > 0 ? K : width;
-  for (int column = 0; column < k; column += 4) {
-    const int last = k - 1 - column;  // a narrow last tile repeats its last column
-    const int c1 = last < 1 ? last : 1, c2 = last < 2 ? last : 2, c3 = last < 3 ? last : 3;
-    const float* w = weights + column;
-    float* to = y + column * kLanes;
-    V s0[TV], s1[TV], s2[TV], s3[TV];
-#pragma GCC unroll 8
-    for (int v = 0; v < TV; ++v) {
-      s0[v] = first ? V{} : load(to + SAN_NEXT(v));
-      s1[v] = first ? V{} : load(to + c1 * kLanes + SAN_NEXT(v));
-      s2[v] = first ? V{} : load(to + c2 * kLanes + SAN_NEXT(v));
-      s3[v] = first ? V{} : load(to + c3 * kLanes + SAN_NEXT(v));
-    }
-#pragma GCC unroll 1
-    for (int q = 0; q < kHiddenStep; ++q, w += k) {
-      const V u0 = splat(w[0]), u1 = splat(w[c1]), u2 = splat(w[c2]), u3 = splat(w[c3]);
-#pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) {
-        const V g = load(hidden + q * kTokenPiece + v * VL);
-        s0[v] += g * u0;
-        s1[v] += g * u1;
-        s2[v] += g * u2;
-        s3[v] += g * u3;
-      }
-    }
-#pragma GCC unroll 8
-    for (int v = 0; v < TV; ++v) {
-      store(to + SAN_NEXT(v), s0[v]);
-      store(to + c1 * kLanes + SAN_NEXT(v), s1[v]);
-      store(to + c2 * kLanes + SAN_NEXT(v), s2[v]);
-      store(to + c3 * kLanes + SAN_NEXT(v), s3[v]);
-    }
-  }
-}
-
-// Calls work.operator()<TV>(t) for groups of vectors that cover `count` tokens, t = a group's first.
-template <class Work>
-SAN_INLINE void token_groups(int64_t count, const Work& work) {
-  int64_t t = 0;
-#if SAN_VL == 16
-  constexpr int kMost = 5;
-#else
-  constexpr int kMost = 2;
-#endif
-  while (t < count) {
-    const int64_t left = (count - t + VL - 1) / VL, groups = (left + kMost - 1) / kMost;
-#if SAN_VL == 16
-    const int64_t take = (left + groups - 1) / groups;  // 6 = 3 + 3, not 5 + 1
-#else
-    const int64_t take = left < kMost ? left : kMost;
-#endif
-    switch (take) {
-#if SAN_VL == 16
-      case 5:
-        work.template operator()<5>(t);
-        break;
-      case 4:
-        work.template operator()<4>(t);
-        break;
-      case 3:
-        work.template operator()<3>(t);
-        break;
-#endif
-      case 2:
-        work.template operator()<2>(t);
-        break;
-      default:
-        work.template operator()<1>(t);
-    }
-    t += take * VL;
-  }
+          for (int v = 0; v < TV; ++v) {
+            const int64_t at = (row + q) * kTokenPiece + v * VL;
+            store(d_hidden + at, select(load(hidden + at) > 0.0F, a[q][v]));
+          }
+        }
+      });
 }
 
 // y[c][t] = sum over hidden units of ff2[h][c] * relu(ff1[h] . x[:, t] + bias), dropped out.
@@ -417,15 +268,15 @@ static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __
   const LpeLayer& layer = *b.layer;
   for (int64_t from = 0; from < tokens; from += kTokenPiece) {
     const int64_t count = tokens - from < kTokenPiece ? tokens - from : kTokenPiece;
-    VU bits[kTokenPiece / VL];
+    uint32_t bits[kTokenPiece];
     for (int64_t t = 0; kDrop && t < count; t += VL) {
-      bits[t / VL] = token_bits(layer.hidden.key, b.first_sequence, b.shape->m, from + t);
+      store_u(bits + t, token_bits(layer.hidden.key, b.first_sequence, b.shape->m, from + t));
     }
     for (int h = 0; h < b.shape->ff_padded; h += kHiddenStep) {
       token_groups(count, [&]<int TV>(int64_t t) {
         const int64_t at = token_at(k, from + t);
-        hidden_units<K, TV, kDrop>(layer, k, h, x + at, bits + t / VL, hidden + t);
-        from_hidden<K, TV>(layer.ff2 + static_cast<int64_t>(h) * k, k, hidden + t, y + at, h == 0);
+        hidden_units<K, TV, kDrop>(layer, k, h, x + at, bits + t, hidden + t);
+        from_rows<K, TV>({layer.ff2 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, hidden + t, y + at, h == 0);
       });
     }
   }
@@ -458,64 +309,6 @@ static void feed_forward_any(const LpeBlock& b, const float* x, float* y, float*
   }
 }
 
-// acc[a][b] += A[a][t] * B[b][t] lane by lane, for kHiddenStep rows of A (kTokenPiece apart) and the features of B, whose
-// token `from` is A's first: sums over lanes are left for later. acc holds rows of k vectors.
-template <int K>
-SAN_ALONE void outer_lanes(const float* __restrict a, const float* __restrict b, int width, int64_t from, int64_t tokens,
-                           float* __restrict acc) {
-  constexpr int kRows = VL / 4;
-  const int k = K > 0 ? K : width;
-  for (int row = 0; row < kHiddenStep; row += kRows) {
-    for (int column = 0; column < k; column += 4) {
-      const int last = k - 1;  // a narrow last tile repeats its last column and does not store it twice
-      const int c1 = column + 1 < k ? column + 1 : last, c2 = column + 2 < k ? column + 2 : last,
-                c3 = column + 3 < k ? column + 3 : last;
-      const float* pa = a + row * kTokenPiece;
-      V sum[4 * kRows];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const float* start = acc + (row + r) * k * VL;
-        sum[4 * r] = load(start + column * VL);
-        sum[4 * r + 1] = load(start + c1 * VL);
-        sum[4 * r + 2] = load(start + c2 * VL);
-        sum[4 * r + 3] = load(start + c3 * VL);
-      }
-      for (int64_t t = 0; t < tokens; t += VL) {
-        const float* pb = b + token_at(k, from + t);
-        const V x0 = load(pb + column * kLanes), x1 = load(pb + c1 * kLanes), x2 = load(pb + c2 * kLanes),
-                x3 = load(pb + c3 * kLanes);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const V y = load(pa + r * kTokenPiece + t);
-          sum[4 * r] += y * x0;
-          sum[4 * r + 1] += y * x1;
-          sum[4 * r + 2] += y * x2;
-          sum[4 * r + 3] += y * x3;
-        }
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        float* to = acc + (row + r) * k * VL;
-        if (c3 == column + 3) store(to + c3 * VL, sum[4 * r + 3]);
-        if (c2 == column + 2) store(to + c2 * VL, sum[4 * r + 2]);
-        if (c1 == column + 1) store(to + c1 * VL, sum[4 * r + 1]);
-        store(to + column * VL, sum[4 * r]);
-      }
-    }
-  }
-}
-
-// out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
-static void add_lane_sums(const float* acc, int64_t count, float scale, float* out) {
-  for (; count >= VL; count -= VL, acc += VL * VL, out += VL) {
-    V v[VL];
-#pragma GCC unroll 16
-    for (int q = 0; q < VL; ++q) v[q] = load(acc + q * VL);
-    store(out, load(out) + sums_of(v) * scale);
-  }
-  for (; count > 0; --count, acc += VL, ++out) *out += scale * sum_of(load(acc));
-}
-
 template <int K, bool kDrop>
 static void feed_forward_back(const LpeFeedForwardBackward& f) {
   const LpeShape& s = *f.shape;
@@ -528,25 +321,26 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
   constexpr int64_t piece = kTokenPiece;
   float *hidden = f.scratch, *d_hidden = hidden + kHiddenStep * piece, *acc1 = d_hidden + kHiddenStep * piece,
         *acc2 = acc1 + kHiddenStep * k * VL, *acc_bias = acc2 + kHiddenStep * k * VL;
+  auto* bits = reinterpret_cast<uint32_t*>(acc_bias + kHiddenStep * VL);
+  for (int64_t block = 0; kDrop && block < f.blocks; ++block) {
+    const auto first = f.first_sequence + static_cast<uint32_t>(block * kLanes);
+    for (int64_t t = 0; t < tokens; t += VL) {
+      store_u(bits + block * tokens + t, token_bits(layer.hidden.key, first, s.m, t));
+    }
+  }
   for (int h = f.begin; h < f.end; h += kHiddenStep) {
     for (int64_t i = 0; i < (2 * k + 1) * kHiddenStep * VL; i += VL) store(acc1 + i, V{});
     // Blocks lie one after the other, so that a piece may run over from one into the next.
     for (int64_t from = 0; from < all; from += piece) {
       const int64_t count = all - from < piece ? all - from : piece;
       token_groups(count, [&]<int TV>(int64_t t) {
-        VU bits[TV];
-        for (int v = 0; kDrop && v < TV; ++v) {
-          const int64_t token = from + t + v * VL;
-          const auto sequence = static_cast<uint32_t>(token / tokens * kLanes);
-          bits[v] = token_bits(layer.hidden.key, f.first_sequence + sequence, s.m, token % tokens);
-        }
         const int64_t at = token_at(k, from + t);
-        hidden_units<K, TV, kDrop>(layer, k, h, f.x1 + at, bits, hidden + t);
+        hidden_units<K, TV, kDrop>(layer, k, h, f.x1 + at, bits + from + t, hidden + t);
         hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t);
-        from_hidden<K, TV>(layer.ff1 + static_cast<int64_t>(h) * k, k, d_hidden + t, f.d_x + at, h == f.begin);
+        from_rows<K, TV>({layer.ff1 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, d_hidden + t, f.d_x + at, h == f.begin);
       });
-      outer_lanes<K>(d_hidden, f.x1, k, from, count, acc1);
-      outer_lanes<K>(hidden, f.d_ff, k, from, count, acc2);
+      outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1);
+      outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2);
       for (int q = 0; q < kHiddenStep; ++q) {
         V sum0 = load(acc_bias + q * VL), sum1{};
         int64_t t = 0;

@@ -13,6 +13,8 @@ constexpr int VL = SAN_VL;
 
 SAN_INLINE V load(const float* p) { return *reinterpret_cast<const VMem*>(p); }
 SAN_INLINE void store(float* p, V v) { *reinterpret_cast<VMem*>(p) = v; }
+SAN_INLINE VU load_u(const uint32_t* p) { return *reinterpret_cast<const VUMem*>(p); }
+SAN_INLINE void store_u(uint32_t* p, VU v) { *reinterpret_cast<VUMem*>(p) = v; }
 // x - 0 is x for every x, so this is one broadcast; 0 + x is not, for -0.
 SAN_INLINE V splat(float x) { return x - V{}; }
 SAN_INLINE VU splat_u(uint32_t x) { return x - VU{}; }

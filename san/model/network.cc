@@ -18,7 +18,7 @@ constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
 constexpr int64_t kRows = 48;            // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
-constexpr int64_t kBlocksTogether = 32;  // LPE blocks between two barriers of the backward pass
+constexpr int64_t kBlocksTogether = 8;   // LPE blocks between two barriers of the backward pass
 constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
 constexpr int64_t kGradientRows = 24;    // rows of a weight matrix's gradient that one task computes
 constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
@@ -214,7 +214,6 @@ struct Network::Workspace::Impl {
   float *final_h = nullptr, *head_in = nullptr, *head_hidden[2] = {nullptr, nullptr};
   std::vector<int32_t> max_row;  // readout = max: which node
   // Backward: gradients of the layer under way.
-  std::vector<std::vector<uint32_t>> masks;  // per thread
 };
 
 Network::Workspace::Workspace() : impl_(std::make_unique<Impl>()) {}
@@ -865,7 +864,6 @@ struct Network::Impl {
   static void start_threads(Work& w, ThreadPool& pool) {
     if (w.thread_arenas.size() < static_cast<size_t>(pool.threads()))
       w.thread_arenas.resize(static_cast<size_t>(pool.threads()));
-    if (w.masks.size() < static_cast<size_t>(pool.threads())) w.masks.resize(static_cast<size_t>(pool.threads()));
   }
 
   void lpe_backward(Work& w, ThreadPool& pool, const float* d_codes, const std::vector<float*>& g) {
@@ -923,7 +921,7 @@ struct Network::Impl {
           kn.lpe_feed_forward_backward(
               {&s, &w.lpe_layers[static_cast<size_t>(layer)], count, static_cast<uint32_t>(first * kLanes), begin,
                std::min(ff_padded, begin + kHiddenGroup), x1, d_ff, d_x + group * together * size, sum.ff1,
-               sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s))});
+               sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s, count))});
         });
         laps.add(Part::kLpeBackwardFeedForward);
         pool.run(count, [&](int64_t b, int thread) {
@@ -1073,45 +1071,31 @@ struct Network::Impl {
     flush();
   }
 
-  // Bit s of mask[j]: node begin + j and lane s's node are an added pair. With a dense type the real edges' masks follow.
-  void tile_masks(const Work& w, const Tile& t, bool as_target, std::vector<uint32_t>& mask) const {
-    const Adjacency& a = as_target ? w.plan->in : w.plan->out;
-    const auto nodes = static_cast<size_t>(t.end - t.begin);
-    mask.assign(nodes, (1U << t.lanes) - 1);
-    if (t.dense_type >= 0) mask.resize(2 * nodes, 0);
-    for (int32_t lane = 0; lane < t.lanes; ++lane) {
-      const uint32_t bit = 1U << lane;
-      const auto node = static_cast<size_t>(t.first + lane);
-      mask[static_cast<size_t>(t.first + lane - t.begin)] &= ~bit;
-      for (int64_t p = a.begin[node]; p < a.begin[node + 1]; ++p) {
-        const auto other = static_cast<size_t>(a.other[static_cast<size_t>(p)] - t.begin);
-        mask[other] &= ~bit;
-        if (t.dense_type >= 0) mask[nodes + other] |= bit;
+  // all(graph) for the graphs of a task of dense attention.
+  template <typename All>
+  void dense_graphs(const Work& w, const DenseTask& task, const AttentionShape& s, const LayerState& state,
+                    const float* scaled_q, const Adjacency& real, Arena& arena, All&& all) const {
+    for (int32_t graph = task.graph_begin; graph < task.graph_end; ++graph) {
+      const int32_t type = w.plan->dense_type[static_cast<size_t>(graph)];
+      arena.reset();
+      DenseGraph g{};
+      g.shape = &s;
+      g.projections = state.projections;
+      g.e = state.table[1];
+      g.scaled_q = scaled_q;
+      if (type >= 0) {
+        g.e1 = state.table[0] + int64_t{type} * s.d;
+        g.scaled_q1 = scaled_q + w.nodes * s.d;
       }
+      g.begin = w.batch->node_offsets[static_cast<size_t>(graph)];
+      g.end = w.batch->node_offsets[static_cast<size_t>(graph) + 1];
+      g.head_begin = task.head_begin;
+      g.head_end = task.head_end;
+      g.pair_begin = real.begin.data();
+      g.other = real.other.data();
+      g.scratch = arena.take(dense_scratch(s, g.end - g.begin, task.head_end - task.head_begin));
+      all(g, type);
     }
-  }
-
-  // The part of a tile's description that forward and backward share.
-  DenseTile dense_tile(const Work& w, const Tile& t, bool as_target, const AttentionShape& s, const LayerState& state,
-                       const float* scaled_q, std::vector<uint32_t>& mask, Arena& arena) const {
-    tile_masks(w, t, as_target, mask);
-    DenseTile tile{};
-    tile.shape = &s;
-    tile.projections = state.projections;
-    tile.e = state.table[1];
-    tile.scaled_q = scaled_q;
-    tile.first = t.first;
-    tile.lanes = t.lanes;
-    tile.begin = t.begin;
-    tile.end = t.end;
-    tile.mask = mask.data();
-    if (t.dense_type >= 0) {
-      tile.e1 = state.table[0] + int64_t{t.dense_type} * s.d;
-      tile.scaled_q1 = scaled_q + w.nodes * s.d;
-      tile.real_mask = mask.data() + (t.end - t.begin);
-    }
-    tile.scratch = arena.take(dense_scratch(s));
-    return tile;
   }
 
   void attention_forward(Work& w, ThreadPool& pool, const LayerWeights& l, LayerState& state, const float* scaled_q) {
@@ -1119,52 +1103,62 @@ struct Network::Impl {
     const NetworkPlan& plan = *w.plan;
     const Kernels& k = kernels();
     const int d = l.out, heads = c.heads;
+    // Sums of weight * value and of weight, over the real edges and over the added pairs; with a joint norm over both.
+    float *num[2] = {state.attention, state.attention}, *z[2] = {state.share[0], state.share[0]};
+    if (s.separate) {
+      num[1] = w.arena.take(w.nodes * d);
+      z[1] = state.share[1];
+    }
+    pool.run(static_cast<int64_t>(plan.dense.size()), [&](int64_t task, int thread) {
+      dense_graphs(w, plan.dense[static_cast<size_t>(task)], s, state, scaled_q, plan.out,
+                   w.thread_arenas[static_cast<size_t>(thread)], [&](DenseGraph& g, int32_t) {
+                     g.num = num[1];
+                     g.z = z[1];
+                     k.dense_forward(g);
+                   });
+    });
     pool.run(static_cast<int64_t>(plan.chunk_begin.size()) - 1, [&](int64_t chunk, int thread) {
       Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
       for (int64_t i = plan.chunk_begin[static_cast<size_t>(chunk)];
            i < plan.chunk_begin[static_cast<size_t>(chunk) + 1]; ++i) {
         const Tile& t = plan.tiles[static_cast<size_t>(i)];
         arena.reset();
-        float* num[2] = {arena.zeros(int64_t{kLanes} * d), nullptr};
-        float* z[2] = {arena.zeros(int64_t{kLanes} * heads), nullptr};
-        num[1] = s.separate ? arena.zeros(int64_t{kLanes} * d) : num[0];
-        z[1] = s.separate ? arena.zeros(int64_t{kLanes} * heads) : z[0];
-        for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
-          const int32_t node = t.first + lane;
-          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
-            explicit_pairs(
-                w, l, state, kind, true, node, arena, [&](const PairList& pairs, const int64_t*, const int32_t*) {
-                  k.pairs_forward(
-                      {&s, state.projections, node, kind == 0, pairs, num[kind] + lane * d, z[kind] + lane * heads});
-                });
-          }
+        for (int kind = 0; kind < (s.separate ? 2 : 1); ++kind) {
+          if (!plan.dense.empty() && num[kind] == num[1]) continue;  // set above
+          std::fill_n(num[kind] + int64_t{t.first} * d, int64_t{t.lanes} * d, 0.0F);
+          std::fill_n(z[kind] + int64_t{t.first} * heads, int64_t{t.lanes} * heads, 0.0F);
         }
-        if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
-          DenseTile tile = dense_tile(w, t, true, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
-          tile.num = num[1];
-          tile.z = z[1];
-          k.dense_forward(tile);
+        for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
+          const int64_t node = t.first + lane;
+          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
+            explicit_pairs(w, l, state, kind, true, t.first + lane, arena,
+                           [&](const PairList& pairs, const int64_t*, const int32_t*) {
+                             k.pairs_forward({&s, state.projections, node, kind == 0, pairs, num[kind] + node * d,
+                                              z[kind] + node * heads});
+                           });
+          }
         }
         for (int32_t lane = 0; lane < t.lanes; ++lane) {
           const int64_t node = t.first + lane;
           float* out = state.attention + node * d;
           for (int h = 0; h < heads; ++h) {
             if (!s.separate) {
-              const float share = 1.0F / (z[0][lane * heads + h] + kAttentionEps);
+              const float share = 1.0F / (z[0][node * heads + h] + kAttentionEps);
               state.share[0][node * heads + h] = share;
-              for (int f = h; f < d; f += heads) out[f] = num[0][lane * d + f] * share;
+              for (int f = h; f < d; f += heads) out[f] *= share;
               continue;
             }
-            const float real = z[0][lane * heads + h], added = z[1][lane * heads + h];
+            const float real = z[0][node * heads + h], added = z[1][node * heads + h];
             const float p0 = real > 0 ? s.real_weight : 0, p1 = added > 0 ? s.added_weight : 0, total = p0 + p1;
             const float share0 = p0 > 0 ? p0 / (total * real) : 0, share1 = p1 > 0 ? p1 / (total * added) : 0;
             state.share[0][node * heads + h] = share0;
             state.share[1][node * heads + h] = share1;
             for (int f = h; f < d; f += heads) {
-              out[f] = num[0][lane * d + f] * share0 + num[1][lane * d + f] * share1;
+              const float of_real = out[f], of_added = num[1][node * d + f];
+              out[f] = of_real * share0 + of_added * share1;
               if (state.means[0] != nullptr) {
-                state.means[0][node * d + f] = real > 0 ? num[0][lane * d + f] / real : 0;
-                state.means[1][node * d + f] = added > 0 ? num[1][lane * d + f] / added : 0;
+                state.means[0][node * d + f] = real > 0 ? of_real / real : 0;
+                state.means[1][node * d + f] = added > 0 ? of_added / added : 0;
               }
             }
           }
@@ -1422,17 +1416,31 @@ struct Network::Impl {
 
     laps.add(Part::kFeedForwardBackward);
 
-    // Attention: once with targets, once with sources as lanes.
+    // Attention: all pairs, then edges one by one, once as their target and once as their source.
     float* d_projections = w.arena.zeros(nodes * ld);
     const auto chunks = static_cast<int64_t>(plan.chunk_begin.size()) - 1;
     const bool shared_rows = !plan.own_rows;
     const int64_t type_size = int64_t{plan.types} * d;
     float* d_types = w.arena.zeros((shared_rows ? chunks : 1) * std::max<int64_t>(1, type_size));
-    float* d_added = w.arena.zeros(chunks * d);
+    const auto dense = static_cast<int64_t>(plan.dense.size());
+    float *d_added = w.arena.zeros((dense > 0 ? dense : chunks) * d),
+          *d_dense_types = w.arena.zeros(shared_rows ? dense * type_size : 0);
     const int code_k = edge_lpe() ? c.lpe.dim : 0;
     const int64_t code_size = int64_t{code_k} * d;
     float* d_code_weight[2] = {w.arena.zeros(chunks * std::max<int64_t>(1, code_size)),
                                w.arena.zeros(chunks * std::max<int64_t>(1, code_size))};
+    pool.run(dense, [&](int64_t task, int thread) {
+      dense_graphs(w, plan.dense[static_cast<size_t>(task)], s, state, scaled_q, plan.in,
+                   w.thread_arenas[static_cast<size_t>(thread)], [&](DenseGraph& graph, int32_t type) {
+                     graph.d_out = d_attention;
+                     graph.share = state.share[1];
+                     graph.dot = dot[1];
+                     graph.d_projections = d_projections;
+                     graph.d_e = d_added + task * d;
+                     if (type >= 0) graph.d_e1 = d_dense_types + task * type_size + int64_t{type} * d;
+                     k.dense_backward(graph);
+                   });
+    });
     pool.run(2 * chunks, [&](int64_t task, int thread) {
       const bool as_target = task % 2 == 0;
       const int64_t chunk = task / 2;
@@ -1476,17 +1484,6 @@ struct Network::Impl {
                           true});
                 });
           }
-        }
-        if (uses_added() && !edge_lpe() && t.end - t.begin > 1) {
-          arena.reset();
-          DenseTile tile = dense_tile(w, t, as_target, s, state, scaled_q, w.masks[static_cast<size_t>(thread)], arena);
-          tile.d_out = d_attention;
-          tile.share = state.share[1];
-          tile.dot = dot[1];
-          tile.d_projections = d_projections;
-          tile.d_e = d_added + chunk * d;
-          if (t.dense_type >= 0) tile.d_e1 = types + int64_t{t.dense_type} * d;
-          as_target ? k.dense_backward_target(tile) : k.dense_backward_source(tile);
         }
       }
     });
@@ -1534,9 +1531,10 @@ struct Network::Impl {
       for (int64_t chunk = 1; chunk < chunks; ++chunk) {
         for (int64_t i = 0; i < type_size; ++i) d_types[i] += d_types[chunk * type_size + i];
       }
+      for (int64_t i = 0; i < dense * type_size; ++i) d_types[i % type_size] += d_dense_types[i];
     }
+    for (int64_t i = d; i < (dense > 0 ? dense : chunks) * d; ++i) d_added[i % d] += d_added[i];
     for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-      for (int i = 0; i < d; ++i) d_added[i] += d_added[chunk * d + i];
       for (int64_t i = 0; i < code_size; ++i) {
         d_code_weight[0][i] += d_code_weight[0][chunk * code_size + i];
         d_code_weight[1][i] += d_code_weight[1][chunk * code_size + i];

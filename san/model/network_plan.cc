@@ -6,6 +6,7 @@
 namespace san {
 namespace {
 
+constexpr double kHeadByHead = 256;       // graphs of more nodes: each head is a task of its own
 constexpr int32_t kMaxSharedTypes = 128;  // gradients of shared rows are kept once per chunk
 constexpr int64_t kChunks = 16;
 constexpr int64_t kMaxCodes = int64_t{1} << 26;  // edge LPE codes of one batch
@@ -224,7 +225,7 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
       tiles.push_back({first, lanes, begin, end, g, dense_type});
       const auto real =
           static_cast<double>(in.begin[static_cast<size_t>(first + lanes)] - in.begin[static_cast<size_t>(first)]);
-      cost.push_back(3 * real + (config.full() ? 16.0 * (end - begin) : 0.0) + 16);
+      cost.push_back((dense_type < 0 ? 3 * real : 0.0) + (config.full() && edge_lpe ? 48.0 * (end - begin) : 0.0) + 16);
       total += cost.back();
     }
   }
@@ -234,6 +235,29 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
     sum += cost[i];
     if (sum * kChunks >= total * static_cast<double>(chunk_begin.size()) || i + 1 == tiles.size()) {
       chunk_begin.push_back(static_cast<int64_t>(i) + 1);
+    }
+  }
+
+  if (!config.full() || config.gamma <= 0 || edge_lpe) return;
+  const auto nodes_of = [&](int32_t g) {
+    return static_cast<double>(batch.node_offsets[static_cast<size_t>(g) + 1] -
+                               batch.node_offsets[static_cast<size_t>(g)]);
+  };
+  double pairs = 0, task = 0;
+  for (int32_t g = 0; g < batch.num_graphs; ++g) pairs += nodes_of(g) * nodes_of(g);
+  for (int32_t g = 0, first = 0; g < batch.num_graphs; ++g) {
+    if (nodes_of(g) > kHeadByHead) {
+      if (first < g) dense.push_back({first, g, 0, config.heads});
+      for (int h = 0; h < config.heads; ++h) dense.push_back({g, g + 1, h, h + 1});
+      first = g + 1;
+      task = 0;
+      continue;
+    }
+    task += nodes_of(g) * nodes_of(g);
+    if (task * kChunks >= pairs || g + 1 == batch.num_graphs) {
+      dense.push_back({first, g + 1, 0, config.heads});
+      first = g + 1;
+      task = 0;
     }
   }
 }

@@ -26,6 +26,12 @@ struct Tile {
   int32_t dense_type;  // real edges are worked on densely, all of this type; -1: one by one
 };
 
+// All pairs of some graphs, for some heads.
+struct DenseTask {
+  int32_t graph_begin, graph_end;
+  int32_t head_begin, head_end;
+};
+
 struct NetworkPlan {
   NetworkPlan(const Batch& batch, const ModelConfig& config);
 
@@ -38,11 +44,13 @@ struct NetworkPlan {
 
   Adjacency in, out;  // by target: sources; by source: targets
 
-  // Targets and sources in tiles, grouped in chunks of about equal cost: a chunk is one task, whatever the thread count.
+  // Nodes in tiles, grouped in chunks of about equal cost: a chunk is one task, whatever the thread count. Here edges are
+  // worked on one by one.
   std::vector<Tile> tiles;
   std::vector<int64_t> chunk_begin;  // [chunks + 1], tiles
 
   std::vector<int32_t> dense_type;  // [B], see Tile
+  std::vector<DenseTask> dense;     // attention over added pairs that share their edge vector; else empty
 
   // LPE sequences. Edge LPE: unordered pairs.
   int64_t sequences = 0;

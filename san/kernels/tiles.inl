@@ -1,0 +1,206 @@
+// Small matrix products in the first-level cache: what the LPE's feed-forward maps and attention are made of.
+//
+// Lanes are tokens or nodes, in groups of 16: an array x[c][t] of `width` features holds lane t of feature c at
+// token_at(width, t) + c * 16. Rows r[q][t] are kTokenPiece floats apart. What keeps these fast, measured on Ice Lake: tiles of
+// 4 x TV sums, because a load of a vector costs as much as two multiplications; inner loops that are NOT unrolled, because
+// straight code of a few hundred instructions is bound by decoding. K = width known to the compiler, 0 = any.
+
+// Where token t (position * 16 + lane) of feature 0 stands in an array of `width` features; feature c is c * 16 further on.
+SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes * width + t % kLanes; }
+
+// Floats from one vector of tokens to the next: the next position, or the other lanes of the same one.
+#if SAN_VL == 16
+#define SAN_NEXT(v) ((v) * k * kLanes)
+#else
+#define SAN_NEXT(v) ((v) * VL)  // groups of two vectors start at an even one
+#endif
+
+// w[q][c] = at[q * row + c * column]
+struct RowMatrix {
+  const float* at;
+  int64_t row, column;
+};
+
+// a[q][t] = begin(q) + sum_c w[q][c] * x[c][t] for TV vectors of lanes; end(q, a) uses rows q .. q + 3. The last of `rows` is
+// repeated up to a multiple of 4.
+template <int K, int TV, class Begin, class End>
+SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __restrict x, const Begin& begin, const End& end) {
+  const int k = K > 0 ? K : width;
+  for (int row = 0; row < rows; row += 4) {
+    const int last = rows - 1 - row;
+    const float *w0 = w.at + row * w.row, *w1 = w0 + (last < 1 ? last : 1) * w.row, *w2 = w0 + (last < 2 ? last : 2) * w.row,
+                *w3 = w0 + (last < 3 ? last : 3) * w.row;
+    V a[4][TV];
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) a[q][v] = begin(row + q);
+    }
+    int64_t at = 0;
+#pragma GCC unroll 1
+    for (int c = 0; c < k; ++c, at += w.column) {
+      const V u0 = splat(w0[at]), u1 = splat(w1[at]), u2 = splat(w2[at]), u3 = splat(w3[at]);
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) {
+        const V xv = load(x + c * kLanes + SAN_NEXT(v));
+        a[0][v] += xv * u0;
+        a[1][v] += xv * u1;
+        a[2][v] += xv * u2;
+        a[3][v] += xv * u3;
+      }
+    }
+    end(row, a);
+  }
+}
+
+// Columns that are summed at a time: a narrow last tile repeats its last column, so that 6 is better cut 3 + 3 than 4 + 2.
+template <int K>
+constexpr int kColumns = K == 3 || K == 6 ? 3 : 4;
+
+// y[c][t] (+)= sum over q < rows of w[q][c] * from[q][t].
+template <int K, int TV>
+SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __restrict from, float* __restrict y,
+                         bool first) {
+  constexpr int C = kColumns<K>;
+  const int k = K > 0 ? K : width;
+  for (int column = 0; column < k; column += C) {
+    const float* w = m.at + column * m.column;
+    float* to = y + column * kLanes;
+    int at[C];
+    V sum[C][TV];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      at[c] = column + c < k ? c : k - 1 - column;
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) sum[c][v] = first ? V{} : load(to + at[c] * kLanes + SAN_NEXT(v));
+    }
+#pragma GCC unroll 1
+    for (int q = 0; q < rows; ++q, w += m.row) {
+      V u[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) u[c] = splat(w[at[c] * m.column]);
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) {
+        const V g = load(from + q * kTokenPiece + v * VL);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) sum[c][v] += g * u[c];
+      }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) store(to + at[c] * kLanes + SAN_NEXT(v), sum[c][v]);
+    }
+  }
+}
+
+// Calls work.operator()<TV>(t) for groups of vectors that cover `count` tokens, t = a group's first.
+template <class Work>
+SAN_INLINE void token_groups(int64_t count, const Work& work) {
+  int64_t t = 0;
+  constexpr int64_t kMost = VL == 16 ? 5 : 2;
+  while (t < count) {
+    const int64_t left = (count - t) / VL;
+#if SAN_VL == 16
+    const int64_t groups = (left + kMost - 1) / kMost, take = (left + groups - 1) / groups;  // 6 = 3 + 3, not 5 + 1
+#else
+    const int64_t take = left < kMost ? left : kMost;
+#endif
+    switch (take) {
+#if SAN_VL == 16
+      case 5:
+        work.template operator()<5>(t);
+        break;
+      case 4:
+        work.template operator()<4>(t);
+        break;
+      case 3:
+        work.template operator()<3>(t);
+        break;
+#endif
+      case 2:
+        work.template operator()<2>(t);
+        break;
+      default:
+        work.template operator()<1>(t);
+    }
+    t += take * VL;
+  }
+}
+
+// Lane sums of VL vectors as one vector: lane i of the result is the sum of acc[i]'s lanes.
+SAN_INLINE V sums_of(V* acc) {
+#ifdef __clang__
+  V out{};
+  for (int i = 0; i < VL; ++i) out[i] = sum_of(acc[i]);
+  return out;
+#else
+#pragma GCC unroll 5
+  for (int w = VL / 2; w >= 1; w /= 2) {
+    VI low{}, high{};
+#pragma GCC unroll 16
+    for (int l = 0; l < VL; ++l) {
+      const int group = l / (2 * w) * 2 * w, at = l % (2 * w);
+      low[l] = at < w ? group + at : VL + group + at - w;
+      high[l] = at < w ? group + w + at : VL + group + at;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < w; ++i) {
+      acc[i] = __builtin_shuffle(acc[i], acc[i + w], low) + __builtin_shuffle(acc[i], acc[i + w], high);
+    }
+  }
+  return acc[0];
+#endif
+}
+
+// acc[q][c] += from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x; row
+// q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left for later.
+template <int K>
+SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
+                           int64_t count, float* __restrict acc) {
+  constexpr int R = VL / 4, C = kColumns<K>;
+  const int k = K > 0 ? K : width;
+  for (int row = 0; row < rows; row += R) {
+    for (int column = 0; column < k; column += C) {
+      int at[C];
+      V sum[R][C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        at[c] = column + c < k ? column + c : k - 1;
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) sum[r][c] = load(acc + ((row + r) * k + at[c]) * VL);
+      }
+      const float* a = from + row * kTokenPiece;
+#pragma GCC unroll 1
+      for (int64_t t = 0; t < count; t += VL) {
+        const float* b = x + token_at(k, first + t);
+        V xv[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) xv[c] = load(b + at[c] * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const V y = load(a + r * kTokenPiece + t);
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) sum[r][c] += y * xv[c];
+        }
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) store(acc + ((row + r) * k + at[c]) * VL, sum[r][c]);
+      }
+    }
+  }
+}
+
+// out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
+static void add_lane_sums(const float* acc, int64_t count, float scale, float* out) {
+  for (; count >= VL; count -= VL, acc += VL * VL, out += VL) {
+    V v[VL];
+#pragma GCC unroll 16
+    for (int q = 0; q < VL; ++q) v[q] = load(acc + q * VL);
+    store(out, load(out) + sums_of(v) * scale);
+  }
+  for (; count > 0; --count, acc += VL, ++out) *out += scale * sum_of(load(acc));
+}
+
