@@ -9,6 +9,7 @@ int run_spectrum(int argc, char** argv);
 int run_import(int argc, char** argv);
 int run_predict(int argc, char** argv);
 int run_train(int argc, char** argv);
+int run_reproduce(int argc, char** argv);
 int run_eval(int argc, char** argv);
 int run_embed(int argc, char** argv);
 int run_bench(int argc, char** argv);

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"predict", "predictions of a model for molecules or graphs", san::cli::run_predict},
     {"eval", "metrics of a model on labelled data", san::cli::run_eval},
     {"embed", "what the network knows of molecules or graphs, as features", san::cli::run_embed},
+    {"reproduce", "the paper's experiments: runs, tables, figures", nullptr},
     {"bench", "speed on this machine", nullptr},
     {"import", "a model of the authors' PyTorch program -> a san model folder", san::cli::run_import},
     {"data", "look at data, prepare it, split it, generate it", san::cli::run_data},

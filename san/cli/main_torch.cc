@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   return san::cli::guarded([&] {
     constexpr std::pair<std::string_view, int (*)(int, char**)> kCommands[] = {{"predict", san::cli::run_predict},
                                                                                {"train", san::cli::run_train},
+                                                                               {"reproduce", san::cli::run_reproduce},
                                                                                {"eval", san::cli::run_eval},
                                                                                {"bench", san::cli::run_bench}};
     const std::string name = argc > 1 ? argv[1] : "";

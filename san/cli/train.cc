@@ -1,32 +1,17 @@
 // san train: data in, a run folder with a trained model and a report out.
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "san/base/file.h"
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
-#include "san/cli/progress.h"
+#include "san/cli/training.h"
 #include "san/model/model_folder.h"
-#include "san/train/trainer.h"
 
 namespace san::cli {
 namespace {
-
-std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
-
-// The first signal asks for a clean stop after the step under way; the second one ends the process.
-void on_signal(int signal) {
-  if (stop_requested.exchange(true)) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-}
 
 struct Options {
   std::string config, out, resume;
@@ -35,114 +20,9 @@ struct Options {
   bool quiet = false, list_options = false;
 };
 
-std::string duration(double seconds) {
-  if (seconds < 90) return fmt::format("{:.0f}s", seconds);
-  if (seconds < 5400) return fmt::format("{:.0f}min", seconds / 60);
-  return fmt::format("{:.1f}h", seconds / 3600);
-}
-
-std::string metrics_text(const std::vector<std::pair<std::string, double>>& metrics) {
-  std::string out;
-  for (const auto& [name, value] : metrics) out += fmt::format("{}{} {:.4f}", out.empty() ? "" : "  ", name, value);
-  return out;
-}
-
-// A live line on a terminal, one plain line per epoch elsewhere.
-class Display {
- public:
-  explicit Display(bool quiet) : quiet_(quiet), live_(!quiet && ::isatty(STDERR_FILENO) != 0) {}
-
-  void operator()(const TrainProgress& p) {
-    if (quiet_) return;
-    if (p.record == nullptr) {
-      if (!live_) return;
-      fmt::print(stderr, "\r\033[Kepoch {:>3}/{}  {:>4}/{} batches  {:.0f} graphs/s  loss {:.4f}{}  ETA {}",
-                 p.epoch + 1, p.epochs, p.batch, p.batches, p.graphs_per_second, p.loss, best_,
-                 duration(p.seconds_left));
-      return;
-    }
-    const EpochRecord& r = *p.record;
-    const auto& metrics = r.valid_metrics.empty() ? r.train_metrics : r.valid_metrics;
-    const char* part = r.valid_metrics.empty() ? "train" : "valid";
-    if (p.best && !metrics.empty()) best_ = fmt::format("  best {} {:.4f}", metrics[0].first, metrics[0].second);
-    fmt::print(stderr, "{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n",
-               live_ ? "\r\033[K" : "", r.epoch, p.epochs, r.train_loss, part,
-               r.valid_metrics.empty() ? r.train_loss : r.valid_loss, metrics_text(metrics),
-               r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate,
-               p.graphs_per_second, p.best ? "  *" : "");
-  }
-
- private:
-  bool quiet_, live_;
-  std::string best_;
-};
-
-std::string command_line(int argc, char** argv) {
-  std::string out = argv[0];
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool plain =
-        !word.empty() &&
-        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
-            std::string::npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += ' ' + (plain ? word : quoted + "'");
-  }
-  return out;
-}
-
-Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
-  const std::unique_ptr<GraphSource> source = open_source(config.data.path, source_options(config.data));
-  PrepareOptions options;
-  options.spectral = config.spectral;
-  options.with_spectra = config.model.lpe.kind != LpeKind::kNone;
-  options.threads = threads;
-  options.skip_bad_records = config.data.skip_bad_records;
-  ProgressBar bar("preparing", "graphs");
-  if (!quiet) options.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
-  options.on_bad_record = [&](const std::string& message) {
-    bar.clear();
-    fmt::print(stderr, "san: {}\n", message);
-  };
-  return Dataset::prepare(*source, options);
-}
-
-void print_result(const TrainResult& result, const std::filesystem::path& folder) {
-  if (!result.metric.empty()) {
-    fmt::print("best epoch {}: {} {:.4f} (validation)\n", result.best_epoch, result.metric, result.best_valid);
-  }
-  if (!result.test_metrics.empty()) fmt::print("test: {}\n", metrics_text(result.test_metrics));
-  if (!result.published_metrics.empty()) {
-    fmt::print("test, mean of batch means as published: {}\n", metrics_text(result.published_metrics));
-  }
-  fmt::print("{} epochs in {}; model {}, report {}\n", result.epochs, duration(result.seconds),
-             (folder / "model").string(), (folder / "report.html").string());
-}
-
 int interrupted(const std::filesystem::path& folder) {
   fmt::print(stderr, "\nsan: stopped; go on with: san train --resume {}\n", folder.string());
   return kFailed;
-}
-
-int train_one(RunConfig config, const Dataset& data, const std::filesystem::path& folder, bool resume,
-              const std::string& command, bool quiet, TrainResult& result) {
-  TrainJob job;
-  job.splits = resume ? read_splits(folder / "splits.json", data.size()) : make_splits(config.data, data);
-  job.description = resolve(config, data, job.splits);
-  job.config = config;
-  job.folder = folder;
-  job.command = command;
-  job.resume = resume;
-  job.stop = &stop_requested;
-  Display display(quiet);
-  job.progress = [&](const TrainProgress& progress) { display(progress); };
-  if (!quiet) {
-    fmt::print(stderr, "{} graphs (train {}, valid {}, test {}), {} parameters\n", data.size(), job.splits.train.size(),
-               job.splits.valid.size(), job.splits.test.size(), parameter_count(job.description.model));
-  }
-  result = train(job, data);
-  return result.interrupted ? interrupted(folder) : kDone;
 }
 
 // K runs with consecutive seeds side by side, and one model folder that holds them all.
@@ -153,11 +33,10 @@ int train_ensemble(const RunConfig& config, const Dataset& data, const std::file
     RunConfig one = config;
     one.train.seed = config.train.seed + k;
     const std::filesystem::path run = folder / fmt::format("seed-{}", one.train.seed);
-    const bool resume = std::filesystem::exists(run / "last" / "state.safetensors");
+    const bool resume = has_checkpoint(run);
     if (!quiet) fmt::print(stderr, "member {}/{}: {}{}\n", k + 1, members, run.string(), resume ? " (resuming)" : "");
-    TrainResult result;
-    const int code = train_one(one, data, run, resume, command, quiet, result);
-    if (code != kDone) return code;
+    const TrainResult result = train_one(one, data, run, resume, command, quiet);
+    if (result.interrupted) return interrupted(run);
     print_result(result, run);
     const std::string name = fmt::format("member-{}", k);
     write_model(folder / "model" / name, read_model(run / "model"));
@@ -264,14 +143,13 @@ int run_train(int argc, char** argv) {
 
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  stop_on_signals();
   const Dataset data = prepare_data(config, options.threads, options.quiet);
   if (options.ensemble > 1) return train_ensemble(config, data, folder, options.ensemble, command, options.quiet);
-  TrainResult result;
-  const int code = train_one(config, data, folder, resume, command, options.quiet, result);
-  if (code == kDone) print_result(result, folder);
-  return code;
+  const TrainResult result = train_one(config, data, folder, resume, command, options.quiet);
+  if (result.interrupted) return interrupted(folder);
+  print_result(result, folder);
+  return kDone;
 }
 
 }  // namespace san::cli

@@ -115,6 +115,15 @@ class Axis {
     return axis;
   }
 
+  // Places 0, 1, 2, ... with names.
+  static Axis named(const std::vector<std::string>& names) {
+    Axis axis;
+    axis.low_ = -0.5;
+    axis.high_ = static_cast<double>(std::max<size_t>(1, names.size())) - 0.5;
+    for (size_t i = 0; i < names.size(); ++i) axis.ticks_.push_back({static_cast<double>(i), names[i]});
+    return axis;
+  }
+
   void place(double from, double to) {
     from_ = from;
     to_ = to;
@@ -554,6 +563,100 @@ std::string confusion_chart(std::string_view id, std::string_view title, std::sp
       }
       out += "</g>\n";
     }
+  }
+  return out + "</svg>\n";
+}
+
+std::string category_chart(std::string_view id, std::string_view title, std::string_view x_label,
+                           std::string_view y_label, const std::vector<Category>& categories, CategoryStyle style,
+                           const std::vector<Level>& levels) {
+  struct Drawn {
+    std::vector<double> values;  // sorted
+    double mean = kNan, deviation = 0;
+  };
+  const bool bars = style == CategoryStyle::kBars;
+  std::vector<Drawn> all;
+  std::vector<std::string> names, second_lines;
+  Range range, means;
+  for (const Category& category : categories) {
+    Drawn drawn;
+    std::copy_if(category.values.begin(), category.values.end(), std::back_inserter(drawn.values), drawable);
+    std::sort(drawn.values.begin(), drawn.values.end());
+    const auto count = static_cast<double>(drawn.values.size());
+    if (count > 0) drawn.mean = std::accumulate(drawn.values.begin(), drawn.values.end(), 0.0) / count;
+    double squares = 0;
+    for (const double value : drawn.values) {
+      range.include(value);
+      squares += (value - drawn.mean) * (value - drawn.mean);
+    }
+    if (count > 1) drawn.deviation = std::sqrt(squares / (count - 1));
+    means.include(drawn.mean);
+    if (bars) range.include(drawn.mean - drawn.deviation);
+    if (bars) range.include(drawn.mean + drawn.deviation);
+    all.push_back(std::move(drawn));
+    const size_t line = category.name.find('\n');
+    names.push_back(category.name.substr(0, line));
+    second_lines.push_back(line == std::string::npos ? "" : category.name.substr(line + 1));
+  }
+  for (const Level& level : levels) range.include(level.value);
+  // Bars from 0 show proportions; but 76 against 78 would look alike.
+  const bool from_zero = bars && !means.empty() && means.low >= 0 && means.low < 0.7 * means.high;
+  if (from_zero) range.low = 0;
+  Axis y = Axis::linear(from_zero ? Range{0, range.high * 1.12} : range, from_zero ? 0 : 0.16, 6);
+  const Plot plot(520, 300, Axis::named(names), std::move(y), {.bottom = 56});
+  std::string out = plot.open(id, bars ? "categories bars" : "categories boxes", title);
+  out += plot.axes(x_label, y_label, false);
+  const double floor = plot.y_axis().from();
+  for (const Level& level : levels) {
+    if (!drawable(level.value)) continue;
+    const double at = plot.y(level.value);
+    add(out,
+        "<path class=\"guide\" d=\"M{} {}H{}\"/><text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+        px(plot.x_axis().from()), px(at), px(plot.x_axis().to()), px(plot.x_axis().to()), px(at - 5),
+        escape(level.name));
+  }
+  const double slot = plot.x(1) - plot.x(0), half = std::min(26.0, slot * 0.3);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Drawn& drawn = all[i];
+    const double x = plot.x(static_cast<double>(i));
+    add(out, "<g class=\"{}\"><text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        categories[i].css, px(x), px(floor + 31), escape(second_lines[i]));
+    if (drawn.values.empty()) {
+      add(out, "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">no run</text></g>\n", px(x),
+          px(floor - 8));
+      continue;
+    }
+    add(out, "<title>{}: mean {}{}, {} values</title>", escape(categories[i].name), number(drawn.mean),
+        drawn.values.size() > 1 ? " \u00b1 " + number(drawn.deviation, 2) : "", drawn.values.size());
+    const auto whisker = [&](double low, double high) {
+      add(out, "<path class=\"whisker\" d=\"M{} {}h{}M{} {}h{}M{} {}V{}\"/>", px(x - 5), px(plot.y(low)), 10, px(x - 5),
+          px(plot.y(high)), 10, px(x), px(plot.y(low)), px(plot.y(high)));
+    };
+    double top = plot.y(drawn.values.back());
+    if (bars) {
+      const double at = plot.y(drawn.mean);
+      add(out, "<rect class=\"pillar\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", px(x - half), px(at),
+          px(2 * half), px(floor - at));
+      if (drawn.deviation > 0) whisker(drawn.mean - drawn.deviation, drawn.mean + drawn.deviation);
+      top = std::min(top, plot.y(drawn.mean + drawn.deviation));
+    } else if (drawn.values.size() >= 4) {
+      const double q1 = plot.y(quantile(drawn.values, 0.25)), q3 = plot.y(quantile(drawn.values, 0.75));
+      whisker(drawn.values.front(), drawn.values.back());
+      add(out, "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", px(x - half), px(q3), px(2 * half),
+          px(std::max(0.5, q1 - q3)));
+    }
+    if (!bars) {
+      add(out, "<path class=\"median\" d=\"M{} {}h{}\"/>", px(x - half), px(plot.y(quantile(drawn.values, 0.5))),
+          px(2 * half));
+    }
+    for (size_t k = 0; k < drawn.values.size(); ++k) {
+      // Beside each other, so that equal values show.
+      const double shift = (static_cast<double>(k) - static_cast<double>(drawn.values.size() - 1) / 2) *
+                           std::min(7.0, 1.4 * half / static_cast<double>(drawn.values.size()));
+      add(out, "<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3\"/>", px(x + shift), px(plot.y(drawn.values[k])));
+    }
+    add(out, "<text class=\"value\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text></g>\n", px(x), px(top - 9),
+        number(bars ? drawn.mean : quantile(drawn.values, 0.5)));
   }
   return out + "</svg>\n";
 }

@@ -61,4 +61,22 @@ std::string histogram_chart(std::string_view id, std::string_view title, std::st
 std::string confusion_chart(std::string_view id, std::string_view title, std::span<const int64_t> counts,
                             const std::vector<std::string>& classes);
 
+// Values of things that have names: seeds by gamma, or by network.
+struct Category {
+  std::string name;  // below the axis; a line end begins a second line
+  std::string css;
+  std::vector<double> values;
+};
+struct Level {
+  std::string name;
+  double value = 0;
+};
+// kBoxes: quartiles and extremes as a box from 4 values on, the median alone below that. kBars: the mean, with the sample standard
+// deviation as error bars; the axis begins at 0 unless all means are near each other. Every value is a dot in both. Levels are
+// dashed lines across.
+enum class CategoryStyle { kBoxes, kBars };
+std::string category_chart(std::string_view id, std::string_view title, std::string_view x_label,
+                           std::string_view y_label, const std::vector<Category>& categories, CategoryStyle style,
+                           const std::vector<Level>& levels);
+
 }  // namespace san::charts

@@ -174,6 +174,14 @@ std::string to_toml(const RunConfig& config) {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> out;
+  visit_run_fields(config, [&](const char* section, const char* name, const auto& member, const char*) {
+    out.emplace_back(fmt::format("{}.{}", section, name), format_value(member));
+  });
+  return out;
+}
+
 std::string describe_options() {
   const RunConfig defaults;
   std::string out;

@@ -95,6 +95,8 @@ void parse_toml(RunConfig& config, std::string_view text, const std::string& nam
 void set_option(RunConfig& config, std::string_view assignment);
 // The resolved configuration, every option spelled out.
 std::string to_toml(const RunConfig& config);
+// Every option and its value as TOML has it: {"model.gamma", "1e-05"}, in the order of to_toml.
+std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config);
 // A table of all options for people: name, default, meaning.
 std::string describe_options();
 

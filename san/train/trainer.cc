@@ -16,6 +16,7 @@
 #include "san/data/loader.h"
 #include "san/nn/engine.h"
 #include "san/nn/task.h"
+#include "san/train/charts.h"
 #include "san/train/metrics.h"
 #include "san/train/optimiser.h"
 #include "san/train/tensorboard.h"
@@ -23,6 +24,7 @@
 namespace san {
 namespace {
 
+using charts::grouped;
 using Json = nlohmann::ordered_json;
 using Metrics = std::vector<std::pair<std::string, double>>;
 using Clock = std::chrono::steady_clock;
@@ -226,12 +228,6 @@ std::string metrics_csv(const std::vector<EpochRecord>& history) {
   return out + "\n";
 }
 
-std::string grouped(int64_t value) {
-  std::string digits = std::to_string(value);
-  for (auto i = static_cast<ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
-  return digits;
-}
-
 std::string cpu_name() {
   LineReader reader("/proc/cpuinfo");
   for (std::string_view line; reader.next(line);) {
@@ -260,9 +256,10 @@ class Run {
     if (job.resume) {
       restore();
     } else {
-      write_file(job.folder / "config.toml", to_toml(job.config));
       write_splits(job.folder / "splits.json", job.splits);
     }
+    write_file(job.folder / "config.toml", to_toml(job.config));  // a resumed run may have been given higher limits
+    if (!state_.finished) std::filesystem::remove(job.folder / "result.json");
   }
 
   TrainResult run() {
@@ -565,6 +562,13 @@ class Run {
         out.best_valid = metrics[0].second;
       }
     }
+    out.stopped = ended_by_rule() ? "rule" : state_.epoch >= config_.epochs ? "epochs" : "time";
+    out.train_graphs = static_cast<int64_t>(job_.splits.train.size());
+    out.parameters = parameter_count(job_.description.model);
+    out.machine = fmt::format("{}, {} threads", cpu_name(), at::get_num_threads());
+    out.command = job_.command;
+    const double seconds = state_.history.empty() ? 0 : state_.history.back().seconds;  // of whole epochs
+    if (seconds > 0) out.graphs_per_second = static_cast<double>(out.epochs * out.train_graphs) / seconds;
     return out;
   }
 
@@ -580,6 +584,7 @@ class Run {
       write_test_predictions(best.description, test);
     }
     write_report(out, test);
+    write_result(job_.folder / "result.json", out);  // last: it says that all the rest is there
     return out;
   }
 

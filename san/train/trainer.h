@@ -1,7 +1,8 @@
 // Trains one model into a run folder.
 //
 // A run folder holds config.toml (resolved), splits.json, metrics.csv, model/ (best so far), last/state.safetensors (weights,
-// optimiser, schedule, history: everything a resumed run needs), test_predictions.csv, report.html and TensorBoard events.
+// optimiser, schedule, history: everything a resumed run needs), TensorBoard events, and at its end test_predictions.csv, report.html
+// and result.json.
 // Every file is written under a temporary name and renamed; the checkpoint is one file, so a run killed at any moment resumes
 // from the last one and continues bit for bit. A lock keeps a second run out of the folder.
 #pragma once
@@ -17,6 +18,7 @@
 #include "san/data/splits.h"
 #include "san/model/model_folder.h"
 #include "san/train/report.h"
+#include "san/train/result.h"
 #include "san/train/run_config.h"
 
 namespace san {
@@ -40,17 +42,6 @@ struct TrainJob {
   bool resume = false;
   std::atomic<bool>* stop = nullptr;  // set from a signal handler: stop after the current step, checkpoint, return
   std::function<void(const TrainProgress&)> progress;
-};
-
-struct TrainResult {
-  bool interrupted = false;
-  int64_t epochs = 0;
-  int64_t best_epoch = 0;  // counted from 1; 0 = none
-  double seconds = 0;
-  std::string metric;  // the one that chose the best model
-  double best_valid = 0;
-  std::vector<std::pair<std::string, double>> test_metrics;       // of the best weights; empty without a test part
-  std::vector<std::pair<std::string, double>> published_metrics;  // means of batch means, when asked for
 };
 
 // Fills in what the data decides and nobody gave: table sizes, outputs, readout, loss, model size by data size, label

@@ -1,0 +1,280 @@
+#include "san/train/reproduction.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "san/base/error.h"
+#include "san/base/file.h"
+#include "san/data/csv.h"
+#include "san/train/metrics.h"
+#include "san/train/published_configs.h"
+
+namespace san {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array kBenchmarks = {
+    Benchmark{"zinc", "ZINC"},     Benchmark{"pattern", "PATTERN"}, Benchmark{"cluster", "CLUSTER"},
+    Benchmark{"molhiv", "MolHIV"}, Benchmark{"molpcba", "MolPCBA"}, Benchmark{"csl", "CSL", 5, true},
+};
+
+// Figures of the paper (Kreuzer, Beaini, Hamilton, Letourneau, Tossou: Rethinking Graph Transformers with Spectral Attention,
+// NeurIPS 2021). Scores: the figure "Comparing our tuned model". The scores of its ablation and gamma figures are drawn, not
+// printed, so that only the parameter counts of these networks stand here.
+constexpr std::string_view kTuned = "paper, comparison of the tuned model";
+constexpr std::string_view kAblation = "paper, model architecture parameters for the ablation";
+constexpr std::string_view kBound = "chance for 10 classes: a network that 1-WL bounds cannot tell them apart";
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr std::array kPublished = {
+    Published{"zinc", "optimised", 0.139, 0.006, 454753, kTuned},
+    Published{"zinc", "full-node", kNone, kNone, 508577, kAblation},
+    Published{"zinc", "full-none", kNone, kNone, 471361, kAblation},
+    Published{"zinc", "sparse-node", kNone, kNone, 494865, kAblation},
+    Published{"zinc", "sparse-none", kNone, kNone, 511201, kAblation},
+    Published{"pattern", "optimised", 86.581, 0.037, 520518, kTuned},
+    Published{"pattern", "full-node", kNone, kNone, 507202, kAblation},
+    Published{"pattern", "full-none", kNone, kNone, 469142, kAblation},
+    Published{"pattern", "sparse-node", kNone, kNone, 493340, kAblation},
+    Published{"pattern", "sparse-none", kNone, kNone, 508634, kAblation},
+    Published{"cluster", "optimised", 76.691, 0.650, 519186, kTuned},
+    Published{"cluster", "full-node", kNone, kNone, 519186, kAblation},
+    Published{"cluster", "full-none", kNone, kNone, 450498, kAblation},
+    Published{"cluster", "sparse-node", kNone, kNone, 530036, kAblation},
+    Published{"cluster", "sparse-none", kNone, kNone, 461348, kAblation},
+    Published{"molhiv", "optimised", 0.7785, 0.0025, 714769, kTuned},
+    Published{"molhiv", "full-node", kNone, kNone, 528265, kAblation},
+    Published{"molhiv", "full-none", kNone, kNone, 483601, kAblation},
+    Published{"molhiv", "sparse-node", kNone, kNone, 503265, kAblation},
+    Published{"molhiv", "sparse-none", kNone, kNone, 525985, kAblation},
+    Published{"molpcba", "optimised", 0.2765, 0.0042, 5885044, kTuned},
+    Published{"csl", "sparse-none", 0.1, kNone, 0, kBound},
+    Published{"csl", "full-none", 0.1, kNone, 0, kBound},
+};
+
+// "a, b and c" of a table's names.
+template <typename Table>
+std::string names_of(const Table& table) {
+  std::string out;
+  for (size_t i = 0; i < std::size(table); ++i) {
+    out += fmt::format("{}{}", i == 0 ? "" : i + 1 == std::size(table) ? " and " : ", ", table[i].name);
+  }
+  return out;
+}
+
+const PublishedConfig* config_file(const std::string& name) {
+  for (const PublishedConfig& config : published_configs()) {
+    if (config.name == name) return &config;
+  }
+  return nullptr;
+}
+
+double parse_number(std::string_view text) {
+  double value = kNone;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+std::vector<EpochRecord> read_metrics(const std::filesystem::path& path) {
+  CsvReader reader(path.string());
+  const std::vector<std::string>& header = reader.header();
+  std::optional<size_t> valid;
+  for (size_t i = 0; i < header.size() && !valid; ++i) {
+    if (header[i].starts_with("valid_") && header[i] != "valid_loss") valid = i;
+  }
+  const size_t epoch = reader.column("epoch"), seconds = reader.column("seconds"), rate = reader.column("lr"),
+               train_loss = reader.column("train_loss"), valid_loss = reader.column("valid_loss");
+  std::vector<EpochRecord> out;
+  while (reader.next()) {
+    EpochRecord record;
+    record.epoch = static_cast<int64_t>(parse_number(reader[epoch]));
+    record.seconds = parse_number(reader[seconds]);
+    record.learning_rate = parse_number(reader[rate]);
+    record.train_loss = parse_number(reader[train_loss]);
+    record.valid_loss = parse_number(reader[valid_loss]);
+    if (valid) record.valid_metrics.emplace_back(header[*valid].substr(6), parse_number(reader[*valid]));
+    out.push_back(std::move(record));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::span<const Benchmark> benchmarks() {
+  return kBenchmarks;
+}
+
+const Benchmark& benchmark_of(std::string_view name) {
+  for (const Benchmark& benchmark : kBenchmarks) {
+    if (benchmark.name == name) return benchmark;
+  }
+  fail("unknown data set '{}'; there are {}", printable(name), names_of(kBenchmarks));
+}
+
+std::span<const Variant> variants() {
+  static const std::vector<Variant> kVariants = {
+      {"optimised", {}},
+      {"sparse-none", {"model.attention=sparse", "model.lpe.kind=none"}, true},
+      {"sparse-node", {"model.attention=sparse", "model.lpe.kind=node"}, true},
+      {"full-none", {"model.attention=full", "model.lpe.kind=none"}, true},
+      {"full-node", {"model.attention=full", "model.lpe.kind=node"}, true},
+      {"edge", {"model.attention=full", "model.lpe.kind=edge"}, true},
+      {"edge-sparse", {"model.attention=sparse", "model.lpe.kind=edge"}, true},
+  };
+  return kVariants;
+}
+
+const Variant& variant_of(std::string_view name) {
+  for (const Variant& variant : variants()) {
+    if (variant.name == name) return variant;
+  }
+  fail("unknown variant '{}'; there are {}", printable(name), names_of(variants()));
+}
+
+RunConfig variant_config(const Benchmark& benchmark, const Variant& variant) {
+  RunConfig config;
+  if (const PublishedConfig* own = config_file(fmt::format("ablation/{}-{}.toml", benchmark.name, variant.name))) {
+    parse_toml(config, own->text, fmt::format("configs/{}", own->name));
+    return config;
+  }
+  const PublishedConfig* base = config_file(fmt::format("{}.toml", benchmark.name));
+  SAN_CHECK(base != nullptr, "this program has no configuration of {}", benchmark.name);
+  parse_toml(config, base->text, fmt::format("configs/{}", base->name));
+  for (const std::string_view assignment : variant.set) set_option(config, assignment);
+  return config;
+}
+
+const Published* published_of(std::string_view benchmark, std::string_view variant) {
+  for (const Published& published : kPublished) {
+    if (published.benchmark == benchmark && published.variant == variant) return &published;
+  }
+  return nullptr;
+}
+
+std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
+  constexpr std::string_view kAside[] = {
+      "train.epochs",        "train.time_limit",        "data.path", "data.split_file", "data.format",
+      "data.target_columns", "train.checkpoint_seconds"};
+  constexpr std::string_view kByData[] = {"model.node_tables", "model.node_values", "model.edge_tables",
+                                          "model.edge_values", "model.outputs",     "model.readout",
+                                          "train.loss"};
+  const auto among = [](const auto& names, const std::string& name) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  std::vector<Difference> out;
+  const auto ours = option_values(a), theirs = option_values(b);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const auto& [name, value] = ours[i];
+    if (value == theirs[i].second || among(kAside, name) || (among(kByData, name) && !b.is_given(name))) continue;
+    out.push_back({name, value, theirs[i].second});
+  }
+  return out;
+}
+
+std::optional<size_t> ReproducedRun::best() const {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    if (epochs[i].valid_metrics.empty() || !std::isfinite(epochs[i].valid_metrics[0].second)) continue;
+    const auto& [metric, value] = epochs[i].valid_metrics[0];
+    const double held = best ? epochs[*best].valid_metrics[0].second : value;
+    if (!best || (larger_is_better(metric) ? value > held : value < held)) best = i;
+  }
+  return best;
+}
+
+size_t ReproducedGroup::finished() const {
+  return static_cast<size_t>(
+      std::count_if(runs.begin(), runs.end(), [](const ReproducedRun& run) { return run.result.has_value(); }));
+}
+
+ReproductionPlan read_plan(const std::filesystem::path& folder) {
+  ReproductionPlan plan;
+  const std::filesystem::path path = folder / "reproduce.json";
+  if (!std::filesystem::exists(path)) return plan;
+  try {
+    const Json json = Json::parse(read_file(path, size_t{1} << 20));
+    plan.benchmark = json.at("benchmark");
+    for (const Json& group : json.at("groups")) {
+      plan.groups.push_back({group.at("name"), group.at("variant"), group.at("seeds").get<std::set<int>>()});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not a plan of `san reproduce`: {}", path.string(), printable(error.what(), 200));
+  }
+  return plan;
+}
+
+void write_plan(const std::filesystem::path& folder, const ReproductionPlan& plan) {
+  Json groups = Json::array();
+  for (const ReproductionPlan::Group& group : plan.groups) {
+    groups.push_back({{"name", group.name}, {"variant", group.variant}, {"seeds", group.seeds}});
+  }
+  const Json json = {{"benchmark", plan.benchmark}, {"groups", groups}};
+  write_file(folder / "reproduce.json", json.dump(1) + "\n");
+}
+
+Reproduction read_reproduction(const std::filesystem::path& folder) {
+  const ReproductionPlan plan = read_plan(folder);
+  SAN_CHECK(!plan.benchmark.empty(), "{}: no runs of `san reproduce` here (no reproduce.json)", folder.string());
+  Reproduction out;
+  out.benchmark = &benchmark_of(plan.benchmark);
+  out.folder = folder;
+  for (const ReproductionPlan::Group& group : plan.groups) {
+    ReproducedGroup read;
+    read.name = group.name;
+    read.variant = group.variant;
+    for (const int seed : group.seeds) {
+      ReproducedRun run;
+      run.seed = seed;
+      run.folder = folder / group.name / fmt::format("seed-{}", seed);
+      if (std::filesystem::exists(run.folder / "config.toml")) {
+        run.config.emplace();
+        read_toml(*run.config, run.folder / "config.toml");
+      }
+      if (std::filesystem::exists(run.folder / "metrics.csv")) run.epochs = read_metrics(run.folder / "metrics.csv");
+      if (std::filesystem::exists(run.folder / "result.json")) run.result = read_result(run.folder / "result.json");
+      read.runs.push_back(std::move(run));
+    }
+    out.groups.push_back(std::move(read));
+  }
+  return out;
+}
+
+void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to) {
+  std::error_code failure;
+  for (const ReproducedGroup& group : reproduction.groups) {
+    for (const ReproducedRun& run : group.runs) {
+      const std::filesystem::path folder = to / group.name / run.folder.filename();
+      for (const char* name : {"config.toml", "metrics.csv", "result.json"}) {
+        if (!std::filesystem::exists(run.folder / name)) continue;
+        std::filesystem::create_directories(folder, failure);
+        SAN_CHECK(!failure, "{}: cannot make the folder: {}", folder.string(), failure.message());
+        write_file(folder / name, read_file(run.folder / name, size_t{1} << 26));
+      }
+    }
+  }
+  std::filesystem::create_directories(to, failure);
+  write_plan(to, read_plan(reproduction.folder));
+}
+
+Spread spread_of(std::span<const double> values) {
+  Spread out;
+  double sum = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    sum += value;
+    ++out.count;
+  }
+  if (out.count == 0) return out;
+  out.mean = sum / static_cast<double>(out.count);
+  double squares = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) squares += (value - out.mean) * (value - out.mean);
+  }
+  if (out.count > 1) out.deviation = std::sqrt(squares / static_cast<double>(out.count - 1));
+  return out;
+}
+
+}  // namespace san

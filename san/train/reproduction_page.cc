@@ -1,0 +1,422 @@
+// The results of `san reproduce` as tables and figures.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "san/base/error.h"
+#include "san/train/charts.h"
+#include "san/train/metrics.h"
+#include "san/train/page.h"
+#include "san/train/reproduction.h"
+
+namespace san {
+namespace {
+
+using charts::escape;
+using charts::grouped;
+using charts::number;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kDash = "\u2013";
+
+template <typename... Args>
+void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+}
+
+// --- numbers of a run and of a group
+
+double value_of(const std::vector<std::pair<std::string, double>>& metrics, const std::string& name) {
+  for (const auto& [key, value] : metrics) {
+    if (key == name) return value;
+  }
+  return metrics.empty() ? kNan : metrics[0].second;
+}
+
+double test_of(const ReproducedRun& run) {
+  return run.result ? value_of(run.result->test_metrics, run.result->metric) : kNan;
+}
+double batch_means_of(const ReproducedRun& run) {
+  return run.result ? value_of(run.result->published_metrics, run.result->metric) : kNan;
+}
+double valid_of(const ReproducedRun& run) {
+  if (run.result) return run.result->best_valid;
+  const std::optional<size_t> best = run.best();
+  return best ? run.epochs[*best].valid_metrics[0].second : kNan;
+}
+double seconds_of(const ReproducedRun& run) {
+  return run.result ? run.result->seconds : run.epochs.empty() ? kNan : run.epochs.back().seconds;
+}
+
+template <typename Get>
+std::vector<double> finished_values(const ReproducedGroup& group, Get get) {
+  std::vector<double> out;
+  for (const ReproducedRun& run : group.runs) {
+    if (run.result) out.push_back(get(run));
+  }
+  return out;
+}
+
+std::string or_dash(double value, const std::string& text) {
+  return std::isnan(value) ? kDash : text;
+}
+
+// "0.1391 ± 0.0060": as many decimals in both.
+std::string with_deviation(double mean, double deviation) {
+  if (std::isnan(mean)) return kDash;
+  const std::string text = number(mean);
+  if (std::isnan(deviation)) return text;
+  const size_t dot = text.find('.');
+  return fmt::format("{} \u00b1 {:.{}f}", text, deviation, dot == std::string::npos ? 0 : text.size() - dot - 1);
+}
+std::string with_deviation(const Spread& spread) {
+  return with_deviation(spread.mean, spread.deviation);
+}
+
+// What the runs of a benchmark are measured by; empty before any epoch.
+std::string metric_of(const Reproduction& reproduction) {
+  for (const ReproducedGroup& group : reproduction.groups) {
+    for (const ReproducedRun& run : group.runs) {
+      if (run.result && !run.result->metric.empty()) return run.result->metric;
+      if (!run.epochs.empty() && !run.epochs[0].valid_metrics.empty()) return run.epochs[0].valid_metrics[0].first;
+    }
+  }
+  return {};
+}
+
+const RunConfig* config_of(const ReproducedGroup& group) {
+  for (const ReproducedRun& run : group.runs) {
+    if (run.config) return &*run.config;
+  }
+  return nullptr;
+}
+
+// Whether the group is its variant as published, not one with another gamma or options.
+bool is_plain(const ReproducedGroup& group) {
+  return group.name == group.variant;
+}
+
+std::string changes_of(const Reproduction& reproduction, const ReproducedGroup& group) {
+  const RunConfig* config = config_of(group);
+  if (config == nullptr) return {};
+  std::string out;
+  for (const Difference& d : differences(*config, variant_config(*reproduction.benchmark, variant_of(group.variant)))) {
+    if (d.name.starts_with("data.") || d.name == "train.seed") continue;
+    add(out, "{}{} = {} (published {})", out.empty() ? "" : ", ", d.name, d.a, d.b);
+  }
+  return out;
+}
+
+// "rule", "stopped by budget (2 h)", "stopped by budget (30 epochs)".
+std::string ending_of(const ReproducedRun& run) {
+  if (!run.result) return run.epochs.empty() ? "not begun" : "under way";
+  if (run.result->stopped == "rule") return "its own rule";
+  if (!run.config) return "stopped by budget";
+  if (run.result->stopped == "time") {
+    return fmt::format("stopped by budget ({})", page::duration(run.config->train.time_limit * 3600));
+  }
+  return fmt::format("stopped by budget ({} epochs)", grouped(run.config->train.epochs));
+}
+
+std::string endings_of(const ReproducedGroup& group) {
+  std::map<std::string, int> counts;
+  for (const ReproducedRun& run : group.runs) {
+    if (run.result) ++counts[ending_of(run)];
+  }
+  std::string out;
+  for (const auto& [ending, count] : counts) {
+    add(out, "{}{}", out.empty() ? "" : "; ", counts.size() == 1 ? ending : fmt::format("{} {}", count, ending));
+  }
+  return out.empty() ? kDash : out;
+}
+
+std::string run_word(const Reproduction& reproduction) {
+  return reproduction.benchmark->folds ? "fold" : "seed";
+}
+
+// --- tables
+
+struct Table {
+  std::string id, title;
+  std::vector<std::string> head;
+  std::vector<std::vector<std::string>> rows;
+};
+
+Table results_table(const Reproduction& r) {
+  const std::string title = page::title_of(metric_of(r));
+  Table table{fmt::format("{}-results", r.benchmark->name),
+              fmt::format("{}: ours beside the published figures", r.benchmark->title),
+              {"network", run_word(r) + "s done", "test " + title, "batch means", "published", "validation", "epochs",
+               "time per run", "graphs/s", "parameters", "published", "ended by"},
+              {}};
+  for (const ReproducedGroup& group : r.groups) {
+    const Spread test = spread_of(finished_values(group, test_of));
+    const Spread batch_means = spread_of(finished_values(group, batch_means_of));
+    const Spread valid = spread_of(finished_values(group, valid_of));
+    const Spread seconds = spread_of(finished_values(group, seconds_of));
+    const Spread epochs = spread_of(
+        finished_values(group, [](const ReproducedRun& run) { return static_cast<double>(run.result->epochs); }));
+    const Spread rate =
+        spread_of(finished_values(group, [](const ReproducedRun& run) { return run.result->graphs_per_second; }));
+    const Published* published = is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
+    int64_t parameters = 0;
+    for (const ReproducedRun& run : group.runs) parameters = run.result ? run.result->parameters : parameters;
+    table.rows.push_back(
+        {group.name, fmt::format("{} of {}", group.finished(), group.runs.size()), with_deviation(test),
+         with_deviation(batch_means), published ? with_deviation(published->mean, published->deviation) : kDash,
+         with_deviation(valid), or_dash(epochs.mean, fmt::format("{:.0f}", epochs.mean)),
+         or_dash(seconds.mean, page::duration(seconds.mean)), or_dash(rate.mean, number(rate.mean, 3)),
+         parameters > 0 ? grouped(parameters) : kDash,
+         published && published->parameters > 0 ? grouped(published->parameters) : kDash, endings_of(group)});
+  }
+  return table;
+}
+
+Table runs_table(const Reproduction& r) {
+  Table table{fmt::format("{}-runs", r.benchmark->name),
+              "Every run",
+              {"run", "test", "batch means", "validation", "best epoch", "epochs", "time", "graphs/s", "state"},
+              {}};
+  for (const ReproducedGroup& group : r.groups) {
+    for (const ReproducedRun& run : group.runs) {
+      const std::optional<size_t> best = run.best();
+      table.rows.push_back(
+          {fmt::format("{}, {} {}", group.name, run_word(r), run.seed), or_dash(test_of(run), number(test_of(run))),
+           or_dash(batch_means_of(run), number(batch_means_of(run))), or_dash(valid_of(run), number(valid_of(run))),
+           run.result ? std::to_string(run.result->best_epoch)
+           : best     ? std::to_string(run.epochs[*best].epoch)
+                      : kDash,
+           std::to_string(run.epochs.size()), or_dash(seconds_of(run), page::duration(seconds_of(run))),
+           run.result ? number(run.result->graphs_per_second, 3) : kDash, ending_of(run)});
+    }
+  }
+  return table;
+}
+
+// What the tables do not say by themselves, a sentence each.
+std::vector<std::string> remarks(const Reproduction& r) {
+  std::vector<std::string> out = {fmt::format(
+      "Test scores are those of the weights with the best validation score; mean and sample standard deviation "
+      "over the finished {}s. Batch means: the same predictions scored as the published program does, batch by "
+      "batch. Graphs/s: training graphs per second of the whole run, validation included.",
+      run_word(r))};
+  std::string machines;
+  for (const ReproducedGroup& group : r.groups) {
+    const std::string changes = changes_of(r, group);
+    if (!changes.empty()) out.push_back(fmt::format("{}: {}.", group.name, changes));
+    for (const ReproducedRun& run : group.runs) {
+      if (!run.result || machines.find(run.result->machine) != std::string::npos) continue;
+      machines += (machines.empty() ? "" : "; ") + run.result->machine;
+    }
+    const Published* published = is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
+    if (published != nullptr && !std::isnan(published->mean)) {
+      out.push_back(fmt::format("Published figure of {}: {}.", group.name, published->source));
+    }
+  }
+  if (!machines.empty()) out.push_back("Machine: " + machines + ".");
+  return out;
+}
+
+// Runs that were asked for and are not finished.
+std::vector<std::string> missing(const Reproduction& r) {
+  std::vector<std::string> out;
+  for (const ReproducedGroup& group : r.groups) {
+    for (const ReproducedRun& run : group.runs) {
+      if (run.result) continue;
+      out.push_back(fmt::format(
+          "{}, {} {}: {}", group.name, run_word(r), run.seed,
+          run.epochs.empty() ? ending_of(run) : fmt::format("under way, {} epochs done", run.epochs.size())));
+    }
+  }
+  return out;
+}
+
+std::string markdown(const Table& table) {
+  std::string out;
+  const auto row = [&](const std::vector<std::string>& cells) {
+    for (const std::string& cell : cells) {
+      std::string text;
+      for (const char c : cell) text += c == '|' ? std::string("\\|") : std::string(1, c == '\n' ? ' ' : c);
+      add(out, "| {} ", text);
+    }
+    out += "|\n";
+  };
+  row(table.head);
+  for (size_t i = 0; i < table.head.size(); ++i) out += i == 0 ? "|---" : "|---:";
+  out += "|\n";
+  for (const auto& cells : table.rows) row(cells);
+  return out;
+}
+
+std::string card(const Table& table) {
+  return fmt::format("<section class=\"card wide\"><div class=\"head\"><h3>{}</h3></div>{}</section>\n",
+                     escape(table.title), page::table(table.id, table.head, table.rows));
+}
+
+// --- figures
+
+// Test scores by gamma: one figure per variant that was trained with several.
+std::string gamma_figures(const Reproduction& r) {
+  std::string out;
+  for (const Variant& variant : variants()) {
+    std::map<double, const ReproducedGroup*> by_gamma;
+    for (const ReproducedGroup& group : r.groups) {
+      const RunConfig* config = config_of(group);
+      const bool ours = is_plain(group) || group.name.starts_with(group.variant + "-gamma-");
+      if (group.variant == variant.name && ours && config && config->model.full()) {
+        by_gamma[config->model.gamma] = &group;
+      }
+    }
+    if (by_gamma.size() < 2) continue;
+    std::vector<charts::Category> categories;
+    size_t lpe_kind = 0;
+    for (const auto& [gamma, group] : by_gamma) {
+      categories.push_back({number(gamma, 2), "c0", finished_values(*group, test_of)});
+      lpe_kind = static_cast<size_t>(config_of(*group)->model.lpe.kind);
+    }
+    // gamma = 0 is sparse attention: the dotted line of the paper's figure.
+    std::vector<charts::Level> levels;
+    for (const ReproducedGroup& group : r.groups) {
+      const RunConfig* config = config_of(group);
+      if (config == nullptr || !is_plain(group) || config->model.full() || !variant_of(group.variant).ablation ||
+          static_cast<size_t>(config->model.lpe.kind) != lpe_kind) {
+        continue;
+      }
+      const Spread spread = spread_of(finished_values(group, test_of));
+      if (spread.count > 0) levels.push_back({"sparse attention", spread.mean});
+    }
+    out += page::figure(
+        fmt::format("Test {} by gamma, {}", page::title_of(metric_of(r)), variant.name), {},
+        charts::category_chart(
+            fmt::format("{}-gamma{}", r.benchmark->name, out.empty() ? "" : fmt::format("-{}", variant.name)),
+            "Test score by gamma", "gamma", "", categories, charts::CategoryStyle::kBoxes, levels),
+        fmt::format("A dot per {}; boxes (quartiles, whiskers to the extremes) from four on; the number is the median.",
+                    run_word(r)));
+  }
+  return out;
+}
+
+std::string ablation_figure(const Reproduction& r) {
+  std::vector<charts::Category> categories;
+  bool any = false;
+  for (const Variant& variant : variants()) {
+    if (!variant.ablation) continue;
+    for (const ReproducedGroup& group : r.groups) {
+      const RunConfig* config = config_of(group);
+      if (group.variant != variant.name || !is_plain(group) || config == nullptr) continue;
+      const LpeKind lpe = config->model.lpe.kind;
+      categories.push_back({fmt::format("{}\n{}", config->model.full() ? "full" : "sparse",
+                                        lpe == LpeKind::kNone   ? "no LPE"
+                                        : lpe == LpeKind::kNode ? "node LPE"
+                                                                : "edge LPE"),
+                            lpe == LpeKind::kNone   ? "c7"
+                            : lpe == LpeKind::kNode ? "c0"
+                                                    : "c2",
+                            finished_values(group, test_of)});
+      any = any || group.finished() > 0;
+    }
+  }
+  if (!any) return {};
+  return page::figure(
+      fmt::format("Ablation: test {} by attention and LPE", page::title_of(metric_of(r))), {},
+      charts::category_chart(fmt::format("{}-ablation", r.benchmark->name), "Ablation", "", "", categories,
+                             charts::CategoryStyle::kBars, {}),
+      fmt::format("Mean, sample standard deviation, a dot per {}; {} is better. The axis may begin above 0.",
+                  run_word(r), larger_is_better(metric_of(r)) ? "higher" : "lower"));
+}
+
+std::string curve_figure(const Reproduction& r, const ReproducedGroup& group) {
+  charts::EpochChart chart;
+  chart.id = fmt::format("{}-curve-{}", r.benchmark->name, group.name);
+  chart.title = group.name + ", validation by epoch";
+  size_t longest = 0;
+  for (const ReproducedRun& run : group.runs) longest = std::max(longest, run.epochs.size());
+  if (longest == 0) return {};
+  for (size_t i = 0; i < longest; ++i) chart.epochs.push_back(static_cast<double>(i + 1));
+  std::vector<std::pair<std::string, std::string>> legend;
+  for (const ReproducedRun& run : group.runs) {
+    if (run.epochs.empty()) continue;
+    std::vector<double> values(longest, kNan);
+    for (size_t i = 0; i < run.epochs.size(); ++i) {
+      if (!run.epochs[i].valid_metrics.empty()) values[i] = run.epochs[i].valid_metrics[0].second;
+    }
+    const std::string css = fmt::format("c{}", run.seed % 12);
+    legend.emplace_back(css, fmt::format("{} {}", run_word(r), run.seed));
+    chart.series.push_back({std::to_string(run.seed), css, std::move(values)});
+  }
+  const std::string metric = metric_of(r);
+  return page::figure(fmt::format("{}: validation {}", group.name, page::title_of(metric)), legend,
+                      charts::epoch_chart(chart, !larger_is_better(metric)));
+}
+
+std::string section(const Reproduction& r) {
+  std::string out = fmt::format("<h2>{}</h2>\n", escape(r.benchmark->title));
+  const std::vector<std::string> absent = missing(r);
+  if (!absent.empty()) {
+    add(out, "<section class=\"card\" id=\"{}-missing\"><h3>Not finished: {} of the runs asked for</h3>\n<ul>",
+        r.benchmark->name, absent.size());
+    for (const std::string& run : absent) add(out, "<li>{}</li>\n", escape(run));
+    out += "</ul></section>\n";
+  }
+  out += "<div class=\"grid below\">\n" + card(results_table(r));
+  out += gamma_figures(r) + ablation_figure(r);
+  for (const ReproducedGroup& group : r.groups) out += curve_figure(r, group);
+  out += card(runs_table(r)) + "</div>\n";
+  for (const std::string& remark : remarks(r)) add(out, "<p class=\"note\">{}</p>\n", escape(remark));
+  return out;
+}
+
+// The paper's network, or the first that has a result.
+const ReproducedGroup* main_group(const Reproduction& r) {
+  const ReproducedGroup* found = nullptr;
+  for (const ReproducedGroup& group : r.groups) {
+    if (group.finished() == 0) continue;
+    if (group.name == "optimised") return &group;
+    if (found == nullptr) found = &group;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string render_markdown(std::span<const Reproduction> reproductions) {
+  std::string out = "# Results of `san reproduce`\n";
+  for (const Reproduction& r : reproductions) {
+    const Table results = results_table(r);
+    add(out, "\n## {}\n\n{}\n", results.title, markdown(results));
+    for (const std::string& remark : remarks(r)) add(out, "- {}\n", remark);
+    const Table runs = runs_table(r);
+    add(out, "\n### {}\n\n{}", runs.title, markdown(runs));
+    const std::vector<std::string> absent = missing(r);
+    if (!absent.empty()) out += "\nNot finished:\n\n";
+    for (const std::string& run : absent) add(out, "- {}\n", run);
+  }
+  return out;
+}
+
+std::string render_page(std::span<const Reproduction> reproductions) {
+  std::string title = "Reproduced";
+  std::string tiles, sections;
+  for (const Reproduction& r : reproductions) {
+    if (reproductions.size() == 1) title = fmt::format("{}, reproduced", r.benchmark->title);
+    sections += section(r);
+    const ReproducedGroup* group = main_group(r);
+    if (group == nullptr) continue;
+    const Spread spread = spread_of(finished_values(*group, test_of));
+    const Published* published = is_plain(*group) ? published_of(r.benchmark->name, group->variant) : nullptr;
+    tiles += page::tile(fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), group->name),
+                        with_deviation(spread));
+    if (published != nullptr && !std::isnan(published->mean)) {
+      tiles += page::tile(fmt::format("{}: published", r.benchmark->title),
+                          with_deviation(published->mean, published->deviation));
+    }
+  }
+  return page::document(
+      title,
+      fmt::format("<header>\n<p class=\"kicker\">san reproduce</p>\n<h1>{}</h1>\n<div class=\"tiles\">\n{}</div>\n"
+                  "</header>\n<main>\n{}</main>\n",
+                  escape(title), tiles, sections));
+}
+
+}  // namespace san
