@@ -240,10 +240,10 @@ SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float
       });
 }
 
-// d_hidden[q][t] = ff2[h + q] . dy[:, t] where the hidden unit is not 0.
+// d_hidden[q][t] = ff2[h + q] . dy[:, t] where the hidden unit is not 0; sums[q] += d_hidden[q], lane by lane.
 template <int K, int TV>
 SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const float* __restrict dy,
-                                const float* __restrict hidden, float* __restrict d_hidden) {
+                                const float* __restrict hidden, float* __restrict d_hidden, float* __restrict sums) {
   const int k = K > 0 ? K : width;
   const RowMatrix ff2{layer.ff2 + static_cast<int64_t>(h) * k, k, 1};
   products<K, TV>(
@@ -251,11 +251,15 @@ SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const f
       [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; ++q) {
+          V sum = load(sums + (row + q) * VL);
 #pragma GCC unroll 8
           for (int v = 0; v < TV; ++v) {
             const int64_t at = (row + q) * kTokenPiece + v * VL;
-            store(d_hidden + at, select(load(hidden + at) > 0.0F, a[q][v]));
+            const V d = select(load(hidden + at) > 0.0F, a[q][v]);
+            store(d_hidden + at, d);
+            sum += d;
           }
+          store(sums + (row + q) * VL, sum);
         }
       });
 }
@@ -336,21 +340,11 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
       token_groups(count, [&]<int TV>(int64_t t) {
         const int64_t at = token_at(k, from + t);
         hidden_units<K, TV, kDrop>(layer, k, h, f.x1 + at, bits + from + t, hidden + t);
-        hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t);
+        hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t, acc_bias);
         from_rows<K, TV>({layer.ff1 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, d_hidden + t, f.d_x + at, h == f.begin);
       });
       outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1);
       outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2);
-      for (int q = 0; q < kHiddenStep; ++q) {
-        V sum0 = load(acc_bias + q * VL), sum1{};
-        int64_t t = 0;
-        for (; t + 2 * VL <= count; t += 2 * VL) {
-          sum0 += load(d_hidden + q * piece + t);
-          sum1 += load(d_hidden + q * piece + t + VL);
-        }
-        if (t < count) sum0 += load(d_hidden + q * piece + t);
-        store(acc_bias + q * VL, sum0 + sum1);
-      }
     }
     add_lane_sums(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
     add_lane_sums(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);

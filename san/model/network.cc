@@ -20,7 +20,8 @@ constexpr float kAttentionEps = 1e-6F;
 constexpr int64_t kRows = 48;            // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
 constexpr int64_t kBlocksTogether = 8;   // LPE blocks between two barriers of the backward pass
 constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
-constexpr int64_t kGradientRows = 24;    // rows of a weight matrix's gradient that one task computes
+constexpr int64_t kGradientRows = 24;    // least rows of a weight matrix's gradient that one task computes
+constexpr int64_t kGradientPieces = 16;  // about so many tasks where the rows are many
 constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -485,10 +486,14 @@ struct Network::Impl {
       const GradientJob* job;
       int64_t first, count;
     };
+    // Every piece reads all of x: wide matrices in few of them.
+    int64_t all = 0;
+    for (const GradientJob& job : jobs) all += job.out;
+    const int64_t together = std::max<int64_t>(1, all / (kGradientPieces * kGradientRows)) * kGradientRows;
     std::vector<Piece> pieces;
     for (const GradientJob& job : jobs) {
-      for (int64_t first = 0; first < job.out; first += kGradientRows) {
-        pieces.push_back({&job, first, std::min(kGradientRows, job.out - first)});
+      for (int64_t first = 0; first < job.out; first += together) {
+        pieces.push_back({&job, first, std::min(together, job.out - first)});
       }
     }
     pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t task, int) {
