@@ -266,9 +266,9 @@ SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const f
 
 // y[c][t] = sum over hidden units of ff2[h][c] * relu(ff1[h] . x[:, t] + bias), dropped out.
 template <int K, bool kDrop>
-static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __restrict y, float* __restrict hidden) {
+static void feed_forward(const LpeBlock& b, int64_t tokens, const float* __restrict x, float* __restrict y,
+                         float* __restrict hidden) {
   const int k = K > 0 ? K : b.shape->k;
-  const int64_t tokens = b.shape->tokens();
   const LpeLayer& layer = *b.layer;
   for (int64_t from = 0; from < tokens; from += kTokenPiece) {
     const int64_t count = tokens - from < kTokenPiece ? tokens - from : kTokenPiece;
@@ -292,24 +292,24 @@ static void feed_forward(const LpeBlock& b, const float* __restrict x, float* __
 }
 
 template <int K>
-static void feed_forward_k(const LpeBlock& b, const float* x, float* y, float* hidden) {
-  b.layer->hidden.active() ? feed_forward<K, true>(b, x, y, hidden) : feed_forward<K, false>(b, x, y, hidden);
+static void feed_forward_k(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden) {
+  b.layer->hidden.active() ? feed_forward<K, true>(b, tokens, x, y, hidden) : feed_forward<K, false>(b, tokens, x, y, hidden);
 }
 
-static void feed_forward_any(const LpeBlock& b, const float* x, float* y, float* hidden) {
+static void feed_forward_any(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden) {
   switch (b.shape->k) {
     case 4:
-      return feed_forward_k<4>(b, x, y, hidden);
+      return feed_forward_k<4>(b, tokens, x, y, hidden);
     case 8:
-      return feed_forward_k<8>(b, x, y, hidden);
+      return feed_forward_k<8>(b, tokens, x, y, hidden);
 #if SAN_VL == 16
     case 12:
-      return feed_forward_k<12>(b, x, y, hidden);
+      return feed_forward_k<12>(b, tokens, x, y, hidden);
     case 16:
-      return feed_forward_k<16>(b, x, y, hidden);
+      return feed_forward_k<16>(b, tokens, x, y, hidden);
 #endif
     default:
-      return feed_forward_k<0>(b, x, y, hidden);
+      return feed_forward_k<0>(b, tokens, x, y, hidden);
   }
 }
 
@@ -383,6 +383,24 @@ static void copy_floats(const float* from, float* to, int64_t count) {
   __builtin_memcpy(to, from, sizeof(float) * static_cast<uint64_t>(count));
 }
 
+// The feed-forward maps of a block whose last lanes are empty: several positions share a vector. A single molecule's last
+// block is half empty on average. spare: 2 k T floats.
+static void feed_forward_narrow(const LpeBlock& b, int lanes, const float* x, float* y, float* hidden, float* spare) {
+  const int k = b.shape->k, m = b.shape->m, together = kLanes / lanes;
+  const int64_t tokens = int64_t{(m + together - 1) / together} * kLanes;
+  float *packed = spare, *result = spare + k * tokens;
+  const auto place = [&](int p, int c) { return (p / together * k + c) * kLanes + p % together * lanes; };
+  for (int64_t i = 0; i < k * tokens; i += VL) store(packed + i, V{});
+  for (int p = 0; p < m; ++p) {
+    for (int c = 0; c < k; ++c) copy_floats(x + (p * k + c) * kLanes, packed + place(p, c), lanes);
+  }
+  feed_forward_any(b, tokens, packed, result, hidden);
+  for (int64_t i = 0; i < b.shape->tokens() * k; i += VL) store(y + i, V{});
+  for (int p = 0; p < m; ++p) {
+    for (int c = 0; c < k; ++c) copy_floats(result + place(p, c), y + (p * k + c) * kLanes, lanes);
+  }
+}
+
 static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
   const LpeShape& s = *b.shape;
   const LpeLayer& layer = *b.layer;
@@ -396,7 +414,13 @@ static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
   layer_norm(s.k, tokens, x, layer.norm1_weight, layer.norm1_bias, saved ? saved->hat1 : nullptr,
              saved ? saved->rstd1 : nullptr);
-  feed_forward_any(b, x, y, p);
+  int lanes = kLanes;
+  while (lanes > 0 && b.counts[lanes - 1] == 0) --lanes;
+  if (lanes <= kLanes / 2 && !layer.hidden.active()) {
+    feed_forward_narrow(b, lanes <= kLanes / 4 ? kLanes / 4 : kLanes / 2, x, y, p, qkv);
+  } else {
+    feed_forward_any(b, tokens, x, y, p);
+  }
   drop_features(b, layer.feed_forward, y);
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
   layer_norm(s.k, tokens, x, layer.norm2_weight, layer.norm2_bias, saved ? saved->hat2 : nullptr,
