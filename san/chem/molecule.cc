@@ -102,13 +102,13 @@ bool has_stereo_marks(std::string_view smiles) {
 // Exactly the steps of RDKit's SmilesToMol (remove hydrogens, sanitize, assign stereochemistry), one by one
 // so that those without effect can be left out. tests/chem compares the outcome with the recorded graphs of
 // all ZINC and molhiv molecules.
-void sanitize(RDKit::RWMol& molecule, bool stereo, bool chemistry) {
+void sanitize(RDKit::RWMol& molecule, bool stereo, bool chemistry, bool clean = true) {
   namespace ops = RDKit::MolOps;
   bool hydrogens = false;
   for (const auto* atom : molecule.atoms()) hydrogens = hydrogens || atom->getAtomicNum() == 1;
   if (hydrogens) ops::removeHs(molecule, false, true, false);
   molecule.clearComputedProps();
-  ops::cleanUp(molecule);
+  if (clean) ops::cleanUp(molecule);
   molecule.updatePropertyCache(true);
   ops::symmetrizeSSSR(molecule);
   ops::Kekulize(molecule, true);
@@ -223,7 +223,8 @@ void to_zinc_form(std::unique_ptr<RDKit::RWMol>& molecule) {
   const std::string kekule = RDKit::MolToSmiles(*molecule);
   molecule = parse_raw(kekule);
   // Bond directions (/, \) have no part in the graph; chirality decides whether an explicit H stays.
-  sanitize(*molecule, kekule.find('@') != kekule.npos, false);
+  // What cleanUp mends was mended before the text was written.
+  sanitize(*molecule, kekule.find('@') != kekule.npos, false, false);
   RDKit::MolOps::Kekulize(*molecule, true);
 }
 
