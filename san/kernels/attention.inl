@@ -48,6 +48,33 @@ struct Vec {
     for (int i = 0; i < W; ++i) mask[i] = i < count ? -1 : 0;
     return mask;
   }
+  // p += v in these lanes. Lanes beyond the heads belong to other numbers, perhaps of another thread: they may not even be
+  // written back unchanged.
+  SAN_INLINE void add(float* p, F v, I lanes, bool all) {
+    if (all) {
+      put(p, get(p) + v);
+      return;
+    }
+#if defined(__AVX512F__)
+    if constexpr (W == 16) {
+      _mm512_mask_storeu_ps(p, _mm512_movepi32_mask((__m512i)lanes), (__m512)(get(p) + v));
+      return;
+    }
+#endif
+#if defined(__AVX2__)
+    if constexpr (W == 8) {
+      _mm256_maskstore_ps(p, (__m256i)lanes, (__m256)(get(p) + v));
+      return;
+    }
+    if constexpr (W == 4) {
+      _mm_maskstore_ps(p, (__m128i)lanes, (__m128)(get(p) + v));
+      return;
+    }
+#endif
+    for (int i = 0; i < W; ++i) {
+      if (lanes[i] != 0) p[i] += v[i];
+    }
+  }
 };
 
 constexpr int64_t kPairsAtOnce = 64;
@@ -69,6 +96,7 @@ static void pairs_forward_w(const PairsForward& f) {
   float weights[kPairsAtOnce * W];
   for (int h = 0; h < heads; h += W) {
     const I lanes = T::lanes_below(heads - h);
+    const bool all = heads - h >= W;
     for (int64_t first = 0; first < f.pairs.count; first += kPairsAtOnce) {
       const int64_t count = f.pairs.count - first < kPairsAtOnce ? f.pairs.count - first : kPairsAtOnce;
       F sum{};
@@ -87,8 +115,7 @@ static void pairs_forward_w(const PairsForward& f) {
         for (int64_t p = 0; p < count; ++p) {
           acc += T::get(weights + p * W) * T::get(f.projections + f.pairs.other[first + p] * s.ld + s.v + c * heads + h);
         }
-        float* to = f.num + c * heads + h;
-        T::put(to, T::get(to) + acc);
+        T::add(f.num + c * heads + h, acc, lanes, all);
       }
     }
   }
@@ -108,6 +135,7 @@ static void pairs_target_w(const PairsBackward& b) {
   float ds[kPairsAtOnce * W];
   for (int h = 0; h < heads; h += W) {
     const I lanes = T::lanes_below(heads - h);
+    const bool all = heads - h >= W;
     const F share = (F)((I)T::get(b.share + b.node * heads + h) & lanes);
     const F dot = (F)((I)T::get(b.dot + b.node * heads + h) & lanes);
     for (int64_t first = 0; first < b.pairs.count; first += kPairsAtOnce) {
@@ -131,11 +159,10 @@ static void pairs_target_w(const PairsBackward& b) {
           acc += g * T::get(edge_row(b.pairs, first + p, s.d) + c * heads + h);
           if (b.d_e != nullptr) {
             const int64_t row = b.pairs.e_row == nullptr ? first + p : b.pairs.e_row[first + p];
-            float* de = b.d_e + row * s.d + c * heads + h;
-            T::put(de, T::get(de) + g * qc);
+            T::add(b.d_e + row * s.d + c * heads + h, g * qc, lanes, all);
           }
         }
-        T::put(dq + c * heads + h, T::get(dq + c * heads + h) + acc);
+        T::add(dq + c * heads + h, acc, lanes, all);
       }
     }
   }
@@ -155,6 +182,7 @@ static void pairs_source_w(const PairsBackward& b) {
   float ds[kPairsAtOnce * W], weights[kPairsAtOnce * W];
   for (int h = 0; h < heads; h += W) {
     const I lanes = T::lanes_below(heads - h);
+    const bool all = heads - h >= W;
     for (int64_t first = 0; first < b.pairs.count; first += kPairsAtOnce) {
       const int64_t count = b.pairs.count - first < kPairsAtOnce ? b.pairs.count - first : kPairsAtOnce;
       for (int64_t p = 0; p < count; ++p) {
@@ -180,8 +208,8 @@ static void pairs_source_w(const PairsBackward& b) {
                   T::get(edge_row(b.pairs, first + p, s.d) + c * heads + h);
           to_v += T::get(weights + p * W) * T::get(b.d_out + target * s.d + c * heads + h);
         }
-        T::put(dk + c * heads + h, T::get(dk + c * heads + h) + to_k);
-        T::put(dv + c * heads + h, T::get(dv + c * heads + h) + to_v);
+        T::add(dk + c * heads + h, to_k, lanes, all);
+        T::add(dv + c * heads + h, to_v, lanes, all);
       }
     }
   }
