@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
       san::Graph bare = *graph;
       bare.eigenpairs.reset();
       const auto again = Clock::now();
-      predictor.add_eigenpairs(bare);
+      predictor.add_positions(bare);
       eigen.push_back(micros(Clock::now() - again));
     }
     std::printf("%zu molecules of %.1f atoms on average, one at a time, one thread (checksum %.6g)\n", all.size(),

@@ -27,6 +27,9 @@ void add_spectral_flags(CLI::App& app, SpectrumOptions& options) {
   app.add_option("--pairs", options.num_pairs, "lowest eigenpairs to keep per graph")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_option("--walk-steps", options.walk_steps, "return probabilities of random walks as node features; 0 = none")
+      ->check(CLI::Range(0, kMaxWalkSteps))
+      ->capture_default_str();
   app.add_option_function<std::string>(
          "--laplacian",
          [&options](const std::string& value) { options.laplacian = parse_enum<Laplacian>(value, "--laplacian"); },

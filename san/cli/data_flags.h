@@ -5,6 +5,7 @@
 #include <string>
 
 #include "san/data/source.h"
+#include "san/spectral/random_walk.h"
 #include "san/spectral/spectrum.h"
 
 namespace san::cli {

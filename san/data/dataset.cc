@@ -5,6 +5,7 @@
 
 #include "san/base/parallel.h"
 #include "san/data/cache.h"
+#include "san/spectral/random_walk.h"
 
 namespace san {
 namespace {
@@ -18,6 +19,7 @@ std::string key_of(const GraphSource& source, const PrepareOptions& options, con
     text += fmt::format(" {} {} {} {}", spectral.num_pairs, enum_name(spectral.laplacian), enum_name(spectral.norm),
                         enum_name(spectral.solver));
   }
+  if (options.spectral.walk_steps > 0) text += fmt::format(" walks {}", options.spectral.walk_steps);
   return fingerprint_of(text);
 }
 
@@ -123,6 +125,7 @@ Dataset Dataset::from_graphs(std::vector<Graph> graphs, std::vector<std::string>
     Graph& graph = graphs[static_cast<size_t>(i)];
     validate(graph, fmt::format("graph {}", i));
     if (spectral && !graph.eigenpairs) graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, *spectral));
+    if (spectral) add_walk_features(graph, spectral->walk_steps);
     encoded[static_cast<size_t>(i)] = cache::encode(graph);
   });
   cache::Writer writer({}, {});

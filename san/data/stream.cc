@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "san/base/parallel.h"
+#include "san/spectral/random_walk.h"
 
 namespace san {
 namespace {
@@ -216,6 +217,7 @@ class Stream {
           fail("{}: {}", where, error.what());
         }
       }
+      add_walk_features(graph, options_.spectral.walk_steps);
       if (work_) work_(slot.streamed);
     } catch (const Error& error) {
       slot.problem = error.what();

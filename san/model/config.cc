@@ -1,8 +1,10 @@
 #include "san/model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include "san/spectral/random_walk.h"
 
 namespace san {
 namespace {
@@ -84,6 +86,7 @@ void validate(const ModelDescription& description) {
               m.lpe.dim, m.hidden_dim);
   }
   check_range("spectral.num_pairs", description.input.spectral.num_pairs, 1, kMaxWidth);
+  check_range("spectral.walk_steps", description.input.spectral.walk_steps, 0, std::min(kMaxWalkSteps, m.node_values));
   SAN_CHECK(description.input.featuriser == "none" || description.input.featuriser == "zinc" ||
                 description.input.featuriser == "ogb",
             "featuriser = '{}': one of none, zinc, ogb is expected", printable(description.input.featuriser));
@@ -172,6 +175,11 @@ bool read_value(const Json& json, std::vector<T>& out) {
   return true;
 }
 
+// Fields that models written by earlier versions do not have: their default is what those did.
+bool is_later(std::string_view field) {
+  return field == "spectral.walk_steps";
+}
+
 struct Reader {
   const Json& object;
   std::string section;
@@ -182,6 +190,7 @@ struct Reader {
     known.insert(name);
     const std::string field = section + "." + name;
     const auto found = object.find(name);
+    if (found == object.end() && is_later(field)) return;
     SAN_CHECK(found != object.end(), "'{}' is missing", field);
     if constexpr (Enumeration<T>) {
       SAN_CHECK(found->is_string(), "'{}' must be a string", field);

@@ -164,6 +164,7 @@ void visit_spectral_fields(Config& c, Visitor&& field) {
   field("num_pairs", c.num_pairs, "how many of the lowest eigenpairs to use (m)");
   field("laplacian", c.laplacian, "symmetric, combinatorial or random-walk");
   field("norm", c.norm, "eigenvector: unit vectors (paper); node: unit rows (published program)");
+  field("walk_steps", c.walk_steps, "random walks' return probabilities after 1.. steps, as node features; 0 = none");
 }
 
 template <typename Config, typename Visitor>

@@ -12,6 +12,7 @@
 #include "san/model/model_folder.h"
 #include "san/model/network.h"
 #include "san/model/task.h"
+#include "san/spectral/random_walk.h"
 #ifdef SAN_WITH_RDKIT
 #include "san/chem/molecule.h"
 #endif
@@ -126,14 +127,31 @@ struct Predictor::Impl {
     return pieces;
   }
 
+  bool lacks_walks(const Graph& graph) const {
+    const int steps = stored.description.input.spectral.walk_steps;
+    return steps > 0 && graph.node_features.value_columns == config().node_values - steps;
+  }
+  bool lacks_positions(const Graph& graph) const {
+    return lacks_walks(graph) || (config().lpe.kind != LpeKind::kNone && !graph.eigenpairs);
+  }
+  void add_positions(Graph& graph) const {
+    const SpectrumOptions& options = stored.description.input.spectral;
+    if (lacks_walks(graph)) add_walk_features(graph, options.walk_steps);
+    if (config().lpe.kind != LpeKind::kNone && !graph.eigenpairs) {
+      graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, options));
+    }
+  }
+
   // Graph g as the network reads it, in `own` if it had to be completed.
   const Graph* complete(const Graph* graph, std::optional<Graph>& own) const {
     validate(*graph);
+    if (lacks_positions(*graph)) {
+      own = *graph;
+      add_positions(*own);
+      graph = &*own;
+    }
     check_graph(config(), *graph, "");
-    if (config().lpe.kind == LpeKind::kNone || graph->eigenpairs) return graph;
-    own = *graph;
-    own->eigenpairs = to_eigenpairs(compute_spectrum(*own, stored.description.input.spectral));
-    return &*own;
+    return graph;
   }
 
   enum class What { kOutputs, kRows, kNodes };  // kRows, kNodes: embeddings
@@ -264,8 +282,8 @@ std::optional<Graph> Predictor::graph_of_smiles([[maybe_unused]] std::string_vie
   if (!graph) return std::nullopt;
   graph->id = graph->smiles = smiles;
   try {
+    add_positions(*graph);
     check_graph(impl_->config(), *graph, "");
-    add_eigenpairs(*graph);
   } catch (const Error& problem) {
     error = problem.what();
     return std::nullopt;
@@ -276,9 +294,8 @@ std::optional<Graph> Predictor::graph_of_smiles([[maybe_unused]] std::string_vie
 #endif
 }
 
-void Predictor::add_eigenpairs(Graph& graph) const {
-  if (impl_->config().lpe.kind == LpeKind::kNone || graph.eigenpairs) return;
-  graph.eigenpairs = to_eigenpairs(compute_spectrum(graph, description().input.spectral));
+void Predictor::add_positions(Graph& graph) const {
+  impl_->add_positions(graph);
 }
 
 Predictions Predictor::predict_smiles(std::span<const std::string> smiles, const PredictOptions& options,

@@ -88,11 +88,12 @@ class Predictor {
   Predictions embed(std::span<const Graph> graphs, bool nodes = false, const PredictOptions& options = {}) const;
   Predictions embed(std::span<const Graph* const> graphs, bool nodes = false, const PredictOptions& options = {}) const;
 
-  // A molecule as this model reads it, eigenpairs included; nullopt and a line in `error` when it cannot be used. Throws
+  // A molecule as this model reads it, positions included; nullopt and a line in `error` when it cannot be used. Throws
   // Error when takes_smiles() is false.
   std::optional<Graph> graph_of_smiles(std::string_view smiles, std::string& error) const;
-  // Computes the graph's eigenpairs if the model reads them and the graph has none: for those who predict it several times.
-  void add_eigenpairs(Graph& graph) const;
+  // Computes what the model reads of a node's place in the graph (eigenpairs, walk features) where the graph has none: for
+  // those who predict it several times.
+  void add_positions(Graph& graph) const;
 
  private:
   struct Impl;

@@ -40,6 +40,7 @@ struct SpectrumOptions {
   Laplacian laplacian = Laplacian::kSymmetric;
   EigenvectorNorm norm = EigenvectorNorm::kEigenvector;
   EigenSolver solver = EigenSolver::kAuto;
+  int walk_steps = 0;  // beside the spectrum, for models that read it: see random_walk.h
   bool operator==(const SpectrumOptions&) const = default;
 };
 
