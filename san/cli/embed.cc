@@ -176,7 +176,7 @@ int run_embed(int argc, char** argv) {
       "Embeddings: what the network knows of a graph (or a node) before its head, as features for other programs.\n"
       "X.csv: the id, (the node,) e0, e1, ...; X.npy: a float matrix for NumPy, with the ids in X.ids.csv.\n"
       "Computed in float, without libtorch; streams in constant memory.\n\n"
-      "  san embed --model runs/my/model --data new.csv --out features.npy");
+      "  san embed --model runs/my --data new.csv --out features.npy");
   app.add_option("--model", flags.model, "model folder (config.json + model.safetensors); of an ensemble: one member")
       ->required();
   add_input_flags(app, flags.data, flags.source);

@@ -16,7 +16,7 @@ int run_eval(int argc, char** argv) {
   int batch_size = 64, threads = 0;
   bool published = false;
   CLI::App app(
-      "Loss and metrics of a model on labelled data, in float, without libtorch.\n\n  san eval --model runs/my/model "
+      "Loss and metrics of a model on labelled data, in float, without libtorch.\n\n  san eval --model runs/my "
       "--data test.csv --target-columns logP");
   app.add_option("--model", model_folder, "model folder")->required();
   app.add_option("--data", data_path, "labelled data, anything that san train takes")->required();

@@ -14,8 +14,8 @@ const char* const kPredictHelp =
     "are\n"
     "used as they are. An ensemble gives mean and standard deviation. Streams: any number of rows in constant "
     "memory.\n\n"
-    "  san predict --model runs/my/model --data new.csv --out predictions.csv\n"
-    "  printf 'smiles\\nCCO\\n' | san predict --model runs/my/model --data - --format csv\n";
+    "  san predict --model runs/my --data new.csv --out predictions.csv\n"
+    "  printf 'smiles\\nCCO\\n' | san predict --model runs/my --data - --format csv\n";
 
 void add_input_flags(CLI::App& app, std::string& data, SourceOptions& source) {
   app.add_option("--data", data, "CSV of SMILES, Graph JSONL (.gz too), TU or OGB folder; - = standard input")
@@ -81,7 +81,8 @@ void add_predict_flags(CLI::App& app, PredictFlags& flags) {
       ->capture_default_str();
 }
 
-std::vector<StoredModel> read_members(const std::filesystem::path& folder) {
+std::vector<StoredModel> read_members(const std::filesystem::path& given) {
+  const std::filesystem::path folder = model_in(given);
   const std::filesystem::path index = folder / "ensemble.json";
   std::vector<StoredModel> members;
   if (!std::filesystem::exists(index)) {

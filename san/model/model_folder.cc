@@ -72,7 +72,17 @@ void check_weights(const ModelConfig& config, const TensorFile& weights, const s
   }
 }
 
-StoredModel read_model(const std::filesystem::path& folder) {
+std::filesystem::path model_in(const std::filesystem::path& folder) {
+  const auto is_model = [](const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::exists(path / "config.json", error) ||
+           std::filesystem::exists(path / "ensemble.json", error);
+  };
+  return !is_model(folder) && is_model(folder / "model") ? folder / "model" : folder;
+}
+
+StoredModel read_model(const std::filesystem::path& given) {
+  const std::filesystem::path folder = model_in(given);
   SAN_CHECK(std::filesystem::is_directory(folder), "{}: not a model folder (config.json + model.safetensors)",
             folder.string());
   const std::filesystem::path config = folder / "config.json", weights = folder / "model.safetensors";

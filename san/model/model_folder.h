@@ -18,6 +18,8 @@ struct StoredModel {
 
 // Throws Error naming the file for anything that is not exactly such a folder.
 StoredModel read_model(const std::filesystem::path& folder);
+// The folder itself, or, for the folder of a run (`san train --out`), the model in it.
+std::filesystem::path model_in(const std::filesystem::path& folder);
 
 // Writes both files, each atomically, weights first. Creates the folder.
 void write_model(const std::filesystem::path& folder, const StoredModel& model);

@@ -116,6 +116,8 @@ TEST(TrainCommand, LearnsEveryTaskAndItsModelPredictsAndEvaluates) {
     }
     const Ran predicted = run(folder, {"predict", "--model", out + "/model", "--data", data});
     EXPECT_EQ(predicted.code, 0) << predicted.err;
+    const Ran by_run = run(folder, {"predict", "--model", out, "--data", data});
+    EXPECT_EQ(by_run.out, predicted.out) << by_run.err;
     // The fused engine, which is what a trained model is predicted with, against the definition in double.
     const Ran exact = run(folder, {"predict", "--model", out + "/model", "--data", data, "--precision", "double"});
     EXPECT_EQ(exact.code, 0) << exact.err;
@@ -124,6 +126,21 @@ TEST(TrainCommand, LearnsEveryTaskAndItsModelPredictsAndEvaluates) {
     EXPECT_EQ(evaluated.code, 0) << evaluated.err;
     EXPECT_TRUE(contains(evaluated.out, "loss")) << evaluated.out;
   }
+}
+
+TEST(TrainCommand, WalkFeaturesTravelWithTheModel) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression"), out = folder.file("run");
+  auto arguments = train_arguments(data, "regression", out, 2);
+  arguments.insert(arguments.end(), {"--set", "spectral.walk_steps=5"});
+  const Ran trained = run(folder, arguments);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Ran predicted = run(folder, {"predict", "--model", out, "--data", data});
+  ASSERT_EQ(predicted.code, 0) << predicted.err;
+  const Ran exact = run(folder, {"predict", "--model", out, "--data", data, "--precision", "double"});
+  EXPECT_LE(largest_difference(predicted.out, exact.out), 1e-5) << exact.err;
+  EXPECT_EQ(run(folder, {"eval", "--model", out, "--data", data, "--part", "test"}).code, 0);
+  EXPECT_EQ(run(folder, {"embed", "--model", out, "--data", data, "--out", folder.file("e.csv")}).code, 0);
 }
 
 TEST(TrainCommand, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
