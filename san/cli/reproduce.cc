@@ -67,14 +67,6 @@ std::set<int> parse_seeds(const std::string& text, const Benchmark& benchmark) {
   return out;
 }
 
-// 1e-5, not 1e-05.
-std::string gamma_text(double gamma) {
-  std::string text = fmt::format("{}", gamma);
-  const size_t e = text.find('e');
-  if (e != std::string::npos) text = text.substr(0, e + 1) + std::to_string(std::stoi(text.substr(e + 1)));
-  return text;
-}
-
 void make_folder(const fs::path& folder) {
   std::error_code failure;
   fs::create_directories(folder, failure);
@@ -262,8 +254,7 @@ Todo todo_of(const fs::path& folder, const RunConfig& config) {
   return Todo::kResume;
 }
 
-void write_pages(const fs::path& out) {
-  const Reproduction reproductions[] = {read_reproduction(out)};
+void write_pages(const fs::path& out, std::span<const Reproduction> reproductions) {
   write_file(out / "results.md", render_markdown(reproductions));
   write_file(out / "results.html", render_page(reproductions));
 }
@@ -295,9 +286,46 @@ bool train_group(const Group& group, const Options& options, const Benchmark& be
     if (result.interrupted) return false;
     fmt::print("{}, {} {}: ", group.name, benchmark.folds ? "fold" : "seed", seed);
     print_result(result, folder);
-    write_pages(out);
+    write_pages(out, std::vector{read_reproduction(out)});
   }
   return true;
+}
+
+// False when stopped by a signal.
+bool train_all(Options options, const Benchmark& benchmark, const std::string& command, const fs::path& out) {
+  SAN_CHECK(options.label.find_first_of("/\\") == std::string::npos && !options.label.starts_with("."),
+            "--label {}: a name without slashes is expected", printable(options.label));
+  SAN_CHECK(options.label.empty() || options.variants.size() == 1, "--label goes with one --variant");
+  const std::set<int> seeds = parse_seeds(options.seeds, benchmark);
+  std::vector<Group> groups = make_groups(options, benchmark);
+  const ReproductionPlan plan = extended_plan(out, benchmark, groups, seeds);
+  for (Group& group : groups) name_data(group.config.data, benchmark, options.data, out / "data");
+  make_folder(out);
+  write_plan(out, plan);
+  if (options.threads == 0) options.threads = available_threads();
+  at::set_num_threads(options.threads);
+  stop_on_signals();
+  for (const Group& group : groups) {
+    if (!train_group(group, options, benchmark, seeds, command, out)) return false;
+  }
+  return true;
+}
+
+// The runs in a folder; of "all": in the folders of the data sets below it.
+std::vector<Reproduction> read_results(const fs::path& out, const std::string& name) {
+  std::vector<Reproduction> found;
+  for (const Benchmark& benchmark : benchmarks()) {
+    if (name == "all" && fs::exists(out / benchmark.name / "reproduce.json")) {
+      found.push_back(read_reproduction(out / benchmark.name));
+    }
+  }
+  SAN_CHECK(name != "all" || !found.empty(), "{}: no runs of `san reproduce` below it", out.string());
+  if (name != "all") {
+    found.push_back(read_reproduction(out));
+    SAN_CHECK(found[0].benchmark->name == name, "{}: holds runs of {}, not of {}", out.string(),
+              found[0].benchmark->name, name);
+  }
+  return found;
 }
 
 }  // namespace
@@ -313,7 +341,9 @@ int run_reproduce(int argc, char** argv) {
       "  san reproduce zinc --report-only\n\n"
       "Every run is an ordinary run of `san train`. Stop it at any moment; the same command goes on: finished runs\n"
       "are skipped, an interrupted one is resumed. Higher limits let finished runs go on.");
-  app.add_option("dataset", options.benchmark, "zinc, pattern, cluster, molhiv, molpcba or csl")->required();
+  app.add_option("dataset", options.benchmark,
+                 "zinc, pattern, cluster, molhiv, molpcba or csl; with --report-only also all")
+      ->required();
   constexpr const char* kWhat = "What to train";
   app.add_option("--variant", options.variants,
                  "optimised, sparse-none, sparse-node, full-none, full-node, edge, edge-sparse; several with commas")
@@ -344,34 +374,20 @@ int run_reproduce(int argc, char** argv) {
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
 
-  const Benchmark& benchmark = benchmark_of(options.benchmark);
-  const fs::path out = options.out.empty() ? fs::path("runs") / "reproduce" / benchmark.name : fs::path(options.out);
-  bool stopped = false;
-  if (!options.report_only) {
-    SAN_CHECK(options.label.find_first_of("/\\") == std::string::npos && !options.label.starts_with("."),
-              "--label {}: a name without slashes is expected", printable(options.label));
-    SAN_CHECK(options.label.empty() || options.variants.size() == 1, "--label goes with one --variant");
-    const std::set<int> seeds = parse_seeds(options.seeds, benchmark);
-    std::vector<Group> groups = make_groups(options, benchmark);
-    ReproductionPlan plan = extended_plan(out, benchmark, groups, seeds);
-    for (Group& group : groups) name_data(group.config.data, benchmark, options.data, out / "data");
-    make_folder(out);
-    write_plan(out, plan);
-    if (options.threads == 0) options.threads = available_threads();
-    at::set_num_threads(options.threads);
-    stop_on_signals();
-    for (const Group& group : groups) {
-      stopped = !train_group(group, options, benchmark, seeds, command, out);
-      if (stopped) break;
-    }
+  const bool all = options.benchmark == "all";
+  SAN_CHECK(!all || options.report_only, "all: goes with --report-only; train one data set after the other");
+  fs::path out = options.out;
+  if (options.out.empty()) out = all ? fs::path("runs/reproduce") : fs::path("runs/reproduce") / options.benchmark;
+  const bool done = options.report_only || train_all(options, benchmark_of(options.benchmark), command, out);
+  const std::vector<Reproduction> reproductions = read_results(out, options.benchmark);
+  write_pages(out, reproductions);
+  for (const Reproduction& reproduction : reproductions) {
+    if (options.collect.empty()) break;
+    collect_reproduction(reproduction, fs::path(options.collect) / reproduction.benchmark->name);
   }
-  write_pages(out);
-  if (!options.collect.empty()) {
-    collect_reproduction(read_reproduction(out), fs::path(options.collect) / benchmark.name);
-  }
-  fmt::print("{}results: {}, {}\n", stopped ? "so far, " : "", (out / "results.md").string(),
+  fmt::print("{}results: {}, {}\n", done ? "" : "so far, ", (out / "results.md").string(),
              (out / "results.html").string());
-  if (!stopped) return kDone;
+  if (done) return kDone;
   fmt::print(stderr, "\nsan: stopped; go on with: {}\n", command);
   return kFailed;
 }

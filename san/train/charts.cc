@@ -599,11 +599,13 @@ std::string category_chart(std::string_view id, std::string_view title, std::str
     second_lines.push_back(line == std::string::npos ? "" : category.name.substr(line + 1));
   }
   for (const Level& level : levels) range.include(level.value);
+  const bool two_lines =
+      std::any_of(second_lines.begin(), second_lines.end(), [](const auto& line) { return !line.empty(); });
   // Bars from 0 show proportions; but 76 against 78 would look alike.
   const bool from_zero = bars && !means.empty() && means.low >= 0 && means.low < 0.7 * means.high;
   if (from_zero) range.low = 0;
   Axis y = Axis::linear(from_zero ? Range{0, range.high * 1.12} : range, from_zero ? 0 : 0.16, 6);
-  const Plot plot(520, 300, Axis::named(names), std::move(y), {.bottom = 56});
+  const Plot plot(520, 300, Axis::named(names), std::move(y), {.bottom = two_lines ? 56.0 : 42.0});
   std::string out = plot.open(id, bars ? "categories bars" : "categories boxes", title);
   out += plot.axes(x_label, y_label, false);
   const double floor = plot.y_axis().from();

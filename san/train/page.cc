@@ -90,6 +90,7 @@ thead th{color:var(--soft);font-weight:500;font-size:13px;white-space:nowrap;pos
 tbody th{font-weight:400}tbody tr:last-child>*{border-bottom:0}
 .facts td{overflow-wrap:anywhere}.facts th{color:var(--soft);min-width:9em}
 td.strong{font-weight:600}
+.results td,.results th:first-child{white-space:nowrap}.results td:last-child{white-space:normal}
 details summary{cursor:pointer;font-weight:600}details pre{margin:12px 0 0}
 footer{color:var(--soft);font-size:13px;padding-top:26px;padding-bottom:40px}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}button{display:none}.scroll{max-height:none}}

@@ -44,6 +44,9 @@ const Variant& variant_of(std::string_view name);
 // The published configuration, with the variant's changes; names no data unless it is generated.
 RunConfig variant_config(const Benchmark& benchmark, const Variant& variant);
 
+// 1e-5: shortest form, as it stands in the names of groups.
+std::string gamma_text(double gamma);
+
 // A figure of others, to stand beside ours; in the metric's own unit.
 struct Published {
   std::string_view benchmark, variant;
@@ -112,7 +115,7 @@ Spread spread_of(std::span<const double> values);
 
 // The tables as Markdown, and the page: one self-contained file, like a run's report.
 //
-// Elements of the page that tests and programs may rely on, per data set NAME: #NAME-results (table), #NAME-gamma (box plots),
+// Elements of the page that tests and programs may rely on, per data set NAME: #NAME-results, #NAME-cost (tables), #NAME-gamma (box plots),
 // #NAME-ablation (bars), #NAME-curve-GROUP, #NAME-missing, #NAME-runs.
 std::string render_markdown(std::span<const Reproduction> reproductions);
 std::string render_page(std::span<const Reproduction> reproductions);

@@ -97,36 +97,37 @@ bool is_plain(const ReproducedGroup& group) {
   return group.name == group.variant;
 }
 
-std::string changes_of(const Reproduction& reproduction, const ReproducedGroup& group) {
+// What the group was trained with that its variant's configuration does not say.
+std::vector<Difference> changes_of(const Reproduction& r, const ReproducedGroup& group) {
   const RunConfig* config = config_of(group);
   if (config == nullptr) return {};
-  std::string out;
-  for (const Difference& d : differences(*config, variant_config(*reproduction.benchmark, variant_of(group.variant)))) {
-    if (d.name.starts_with("data.") || d.name == "train.seed") continue;
-    add(out, "{}{} = {} (published {})", out.empty() ? "" : ", ", d.name, d.a, d.b);
-  }
+  std::vector<Difference> out = differences(*config, variant_config(*r.benchmark, variant_of(group.variant)));
+  std::erase_if(out, [](const Difference& d) { return d.name.starts_with("data.") || d.name == "train.seed"; });
   return out;
 }
 
-// "rule", "stopped by budget (2 h)", "stopped by budget (30 epochs)".
-std::string ending_of(const ReproducedRun& run) {
-  if (!run.result) return run.epochs.empty() ? "not begun" : "under way";
-  if (run.result->stopped == "rule") return "its own rule";
-  if (!run.config) return "stopped by budget";
+// "its own rule", "stopped by budget (2 h)", "stopped by budget (30 epochs)". Epochs that the configuration itself names are the
+// rule; only fewer are a budget.
+std::string ending_of(const Reproduction& r, const ReproducedGroup& group, const ReproducedRun& run) {
+  if (!run.config) return "not begun";
+  if (!run.result) return fmt::format("under way, {} epochs done", run.epochs.size());
   if (run.result->stopped == "time") {
     return fmt::format("stopped by budget ({})", page::duration(run.config->train.time_limit * 3600));
   }
-  return fmt::format("stopped by budget ({} epochs)", grouped(run.config->train.epochs));
+  const int epochs = run.config->train.epochs;
+  const bool budget = epochs < variant_config(*r.benchmark, variant_of(group.variant)).train.epochs;
+  if (run.result->stopped == "rule" || !budget) return "its own rule";
+  return fmt::format("stopped by budget ({} epochs)", grouped(epochs));
 }
 
-std::string endings_of(const ReproducedGroup& group) {
+std::string endings_of(const Reproduction& r, const ReproducedGroup& group) {
   std::map<std::string, int> counts;
   for (const ReproducedRun& run : group.runs) {
-    if (run.result) ++counts[ending_of(run)];
+    if (run.result) ++counts[ending_of(r, group, run)];
   }
   std::string out;
   for (const auto& [ending, count] : counts) {
-    add(out, "{}{}", out.empty() ? "" : "; ", counts.size() == 1 ? ending : fmt::format("{} {}", count, ending));
+    add(out, "{}{}", out.empty() ? "" : "; ", counts.size() == 1 ? ending : fmt::format("{} \u00d7 {}", count, ending));
   }
   return out.empty() ? kDash : out;
 }
@@ -143,32 +144,56 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
+// A gamma is in the group's name already; other changes are named below the table.
+std::string name_in_table(const Reproduction& r, const ReproducedGroup& group) {
+  const std::vector<Difference> changes = changes_of(r, group);
+  const bool named = std::all_of(changes.begin(), changes.end(), [&](const Difference& change) {
+    return change.name == "model.gamma" && group.name.find("-gamma-") != std::string::npos;
+  });
+  return named ? group.name : group.name + " (changed)";
+}
+
+const Published* published_beside(const Reproduction& r, const ReproducedGroup& group) {
+  return is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
+}
+
 Table results_table(const Reproduction& r) {
-  const std::string title = page::title_of(metric_of(r));
   Table table{fmt::format("{}-results", r.benchmark->name),
               fmt::format("{}: ours beside the published figures", r.benchmark->title),
-              {"network", run_word(r) + "s done", "test " + title, "batch means", "published", "validation", "epochs",
-               "time per run", "graphs/s", "parameters", "published", "ended by"},
+              {"network", run_word(r) + "s done", "test " + page::title_of(metric_of(r)), "batch means", "published",
+               "validation", "ended by"},
               {}};
   for (const ReproducedGroup& group : r.groups) {
-    const Spread test = spread_of(finished_values(group, test_of));
-    const Spread batch_means = spread_of(finished_values(group, batch_means_of));
-    const Spread valid = spread_of(finished_values(group, valid_of));
+    const Published* published = published_beside(r, group);
+    table.rows.push_back({name_in_table(r, group), fmt::format("{} of {}", group.finished(), group.runs.size()),
+                          with_deviation(spread_of(finished_values(group, test_of))),
+                          with_deviation(spread_of(finished_values(group, batch_means_of))),
+                          published ? with_deviation(published->mean, published->deviation) : kDash,
+                          with_deviation(spread_of(finished_values(group, valid_of))), endings_of(r, group)});
+  }
+  return table;
+}
+
+Table cost_table(const Reproduction& r) {
+  Table table{
+      fmt::format("{}-cost", r.benchmark->name),
+      "What it took",
+      {"network", "epochs per run", "time per run", "time of all", "graphs/s", "parameters", "published parameters"},
+      {}};
+  for (const ReproducedGroup& group : r.groups) {
+    const Published* published = published_beside(r, group);
     const Spread seconds = spread_of(finished_values(group, seconds_of));
     const Spread epochs = spread_of(
         finished_values(group, [](const ReproducedRun& run) { return static_cast<double>(run.result->epochs); }));
     const Spread rate =
         spread_of(finished_values(group, [](const ReproducedRun& run) { return run.result->graphs_per_second; }));
-    const Published* published = is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
     int64_t parameters = 0;
     for (const ReproducedRun& run : group.runs) parameters = run.result ? run.result->parameters : parameters;
-    table.rows.push_back(
-        {group.name, fmt::format("{} of {}", group.finished(), group.runs.size()), with_deviation(test),
-         with_deviation(batch_means), published ? with_deviation(published->mean, published->deviation) : kDash,
-         with_deviation(valid), or_dash(epochs.mean, fmt::format("{:.0f}", epochs.mean)),
-         or_dash(seconds.mean, page::duration(seconds.mean)), or_dash(rate.mean, number(rate.mean, 3)),
-         parameters > 0 ? grouped(parameters) : kDash,
-         published && published->parameters > 0 ? grouped(published->parameters) : kDash, endings_of(group)});
+    table.rows.push_back({name_in_table(r, group), or_dash(epochs.mean, fmt::format("{:.0f}", epochs.mean)),
+                          or_dash(seconds.mean, page::duration(seconds.mean)),
+                          or_dash(seconds.mean, page::duration(seconds.mean * static_cast<double>(seconds.count))),
+                          or_dash(rate.mean, number(rate.mean, 3)), parameters > 0 ? grouped(parameters) : kDash,
+                          published && published->parameters > 0 ? grouped(published->parameters) : kDash});
   }
   return table;
 }
@@ -188,7 +213,7 @@ Table runs_table(const Reproduction& r) {
            : best     ? std::to_string(run.epochs[*best].epoch)
                       : kDash,
            std::to_string(run.epochs.size()), or_dash(seconds_of(run), page::duration(seconds_of(run))),
-           run.result ? number(run.result->graphs_per_second, 3) : kDash, ending_of(run)});
+           run.result ? number(run.result->graphs_per_second, 3) : kDash, ending_of(r, group, run)});
     }
   }
   return table;
@@ -203,13 +228,16 @@ std::vector<std::string> remarks(const Reproduction& r) {
       run_word(r))};
   std::string machines;
   for (const ReproducedGroup& group : r.groups) {
-    const std::string changes = changes_of(r, group);
+    std::string changes;
+    for (const Difference& d : changes_of(r, group)) {
+      add(changes, "{}{} = {} (published {})", changes.empty() ? "" : ", ", d.name, d.a, d.b);
+    }
     if (!changes.empty()) out.push_back(fmt::format("{}: {}.", group.name, changes));
     for (const ReproducedRun& run : group.runs) {
       if (!run.result || machines.find(run.result->machine) != std::string::npos) continue;
       machines += (machines.empty() ? "" : "; ") + run.result->machine;
     }
-    const Published* published = is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
+    const Published* published = published_beside(r, group);
     if (published != nullptr && !std::isnan(published->mean)) {
       out.push_back(fmt::format("Published figure of {}: {}.", group.name, published->source));
     }
@@ -223,10 +251,8 @@ std::vector<std::string> missing(const Reproduction& r) {
   std::vector<std::string> out;
   for (const ReproducedGroup& group : r.groups) {
     for (const ReproducedRun& run : group.runs) {
-      if (run.result) continue;
-      out.push_back(fmt::format(
-          "{}, {} {}: {}", group.name, run_word(r), run.seed,
-          run.epochs.empty() ? ending_of(run) : fmt::format("under way, {} epochs done", run.epochs.size())));
+      if (!run.result)
+        out.push_back(fmt::format("{}, {} {}: {}", group.name, run_word(r), run.seed, ending_of(r, group, run)));
     }
   }
   return out;
@@ -250,7 +276,7 @@ std::string markdown(const Table& table) {
 }
 
 std::string card(const Table& table) {
-  return fmt::format("<section class=\"card wide\"><div class=\"head\"><h3>{}</h3></div>{}</section>\n",
+  return fmt::format("<section class=\"card wide results\"><div class=\"head\"><h3>{}</h3></div>{}</section>\n",
                      escape(table.title), page::table(table.id, table.head, table.rows));
 }
 
@@ -272,7 +298,7 @@ std::string gamma_figures(const Reproduction& r) {
     std::vector<charts::Category> categories;
     size_t lpe_kind = 0;
     for (const auto& [gamma, group] : by_gamma) {
-      categories.push_back({number(gamma, 2), "c0", finished_values(*group, test_of)});
+      categories.push_back({gamma_text(gamma), "c0", finished_values(*group, test_of)});
       lpe_kind = static_cast<size_t>(config_of(*group)->model.lpe.kind);
     }
     // gamma = 0 is sparse attention: the dotted line of the paper's figure.
@@ -359,7 +385,7 @@ std::string section(const Reproduction& r) {
     for (const std::string& run : absent) add(out, "<li>{}</li>\n", escape(run));
     out += "</ul></section>\n";
   }
-  out += "<div class=\"grid below\">\n" + card(results_table(r));
+  out += "<div class=\"grid below\">\n" + card(results_table(r)) + card(cost_table(r));
   out += gamma_figures(r) + ablation_figure(r);
   for (const ReproducedGroup& group : r.groups) out += curve_figure(r, group);
   out += card(runs_table(r)) + "</div>\n";
@@ -383,11 +409,10 @@ const ReproducedGroup* main_group(const Reproduction& r) {
 std::string render_markdown(std::span<const Reproduction> reproductions) {
   std::string out = "# Results of `san reproduce`\n";
   for (const Reproduction& r : reproductions) {
-    const Table results = results_table(r);
+    const Table results = results_table(r), cost = cost_table(r), runs = runs_table(r);
     add(out, "\n## {}\n\n{}\n", results.title, markdown(results));
     for (const std::string& remark : remarks(r)) add(out, "- {}\n", remark);
-    const Table runs = runs_table(r);
-    add(out, "\n### {}\n\n{}", runs.title, markdown(runs));
+    for (const Table* table : {&cost, &runs}) add(out, "\n### {}\n\n{}", table->title, markdown(*table));
     const std::vector<std::string> absent = missing(r);
     if (!absent.empty()) out += "\nNot finished:\n\n";
     for (const std::string& run : absent) add(out, "- {}\n", run);
@@ -404,7 +429,7 @@ std::string render_page(std::span<const Reproduction> reproductions) {
     const ReproducedGroup* group = main_group(r);
     if (group == nullptr) continue;
     const Spread spread = spread_of(finished_values(*group, test_of));
-    const Published* published = is_plain(*group) ? published_of(r.benchmark->name, group->variant) : nullptr;
+    const Published* published = published_beside(r, *group);
     tiles += page::tile(fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), group->name),
                         with_deviation(spread));
     if (published != nullptr && !std::isnan(published->mean)) {

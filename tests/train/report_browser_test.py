@@ -32,6 +32,8 @@ EXPECTED = {
     "diverged": ["command", "test-score", "curve-loss", "curve-learning-rate", "metrics", "config"],
     "one_epoch": TRAINED + ["roc"],
     "empty": [],
+    "reproduction": ["zinc-results", "zinc-gamma", "zinc-ablation", "zinc-curve-optimised", "zinc-curve-full-node",
+                     "zinc-missing", "zinc-runs"],
 }
 
 
@@ -91,7 +93,7 @@ def problems(chromium, page, expected, points=1):
     yield from (f"console: {line}" for line in console)
     yield from (f"#{name} is missing" for name in expected if name not in dom.ids)
     yield from (f"#{name} twice" for name in set(dom.ids) if dom.ids.count(name) > 1)
-    yield from (f"{name} has no line" for name in dom.ids if name.startswith("curve-") and not dom.lines.get(name))
+    yield from (f"{name} has no line" for name in dom.ids if "curve-" in name and not dom.lines.get(name))
     yield from (f"{name} has {dom.points.get(name, 0)} points, not {points}" for name in dom.ids
                 if name.startswith("curve-") and dom.points.get(name, 0) < points)
     yield from (f"points outside: {address}" for address in dom.outside)

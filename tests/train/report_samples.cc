@@ -10,6 +10,7 @@
 #include "san/base/random.h"
 #include "san/train/metrics.h"
 #include "san/train/report.h"
+#include "san/train/reproduction.h"
 
 namespace {
 
@@ -180,6 +181,57 @@ san::ReportInput one_epoch() {
   return input;
 }
 
+// A sweep of gamma, an ablation, a run under way and one that was never begun.
+san::Reproduction reproduction() {
+  san::Reproduction out;
+  out.benchmark = &san::benchmark_of("zinc");
+  san::Random random(3);
+  const auto add = [&](const std::string& variant, double gamma, double score, int seeds) {
+    san::ReproducedGroup group;
+    group.variant = group.name = variant;
+    san::RunConfig config = san::variant_config(*out.benchmark, san::variant_of(variant));
+    if (gamma != config.model.gamma && config.model.full()) group.name += "-gamma-" + san::gamma_text(gamma);
+    if (config.model.full()) config.model.gamma = gamma;
+    config.train.time_limit = 0.2;
+    for (int seed = 0; seed < seeds; ++seed) {
+      san::ReproducedRun run;
+      run.seed = seed;
+      run.config = config;
+      for (int epoch = 1; epoch <= 40 + 10 * seed; ++epoch) {
+        san::EpochRecord record;
+        record.epoch = epoch;
+        record.seconds = 12.0 * epoch;
+        record.valid_metrics = {{"mae", score + 0.6 * std::exp(-epoch / 8.0) + 0.02 * random.uniform()}};
+        run.epochs.push_back(record);
+      }
+      san::TrainResult result;
+      result.stopped = seed == 0 ? "time" : "rule";
+      result.metric = "mae";
+      result.epochs = static_cast<int64_t>(run.epochs.size());
+      result.best_epoch = run.epochs[*run.best()].epoch;
+      result.best_valid = run.epochs[*run.best()].valid_metrics[0].second;
+      result.test_metrics = {{"mae", score + 0.02 * random.uniform()}};
+      result.published_metrics = {{"mae", result.test_metrics[0].second + 0.001}};
+      result.seconds = run.epochs.back().seconds;
+      result.graphs_per_second = 800;
+      result.parameters = 454753;
+      result.machine = "a machine";
+      run.result = result;
+      group.runs.push_back(std::move(run));
+    }
+    out.groups.push_back(std::move(group));
+  };
+  add("optimised", 1e-5, 0.14, 4);
+  add("sparse-none", 0, 0.27, 4);
+  add("sparse-node", 0, 0.2, 4);
+  add("full-none", 1e-5, 0.26, 3);
+  for (const double gamma : {1e-8, 1e-6, 1e-5, 1e-3, 1e-1}) add("full-node", gamma, 0.16 + gamma, gamma < 1e-2 ? 5 : 2);
+  out.groups.back().runs[0].result.reset();
+  out.groups.back().runs.push_back({});
+  out.groups.back().runs.back().seed = 2;
+  return out;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -204,5 +256,6 @@ int main(int argc, char** argv) {
   for (const auto& [name, input] : samples) {
     san::write_file(folder / (std::string(name) + ".html"), san::render_report(input));
   }
+  san::write_file(folder / "reproduction.html", san::render_page(std::vector{reproduction()}));
   return 0;
 }

@@ -40,7 +40,7 @@ TEST(RunConfig, EveryPublishedConfigurationReadsAndHasItsParameters) {
   const std::map<std::string, int> outputs = {{"pattern", 2}, {"cluster", 6}, {"molpcba", 128}};
   size_t files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
-    files += entry.path().extension() == ".toml";
+    files += entry.path().extension() == ".toml" && entry.path().stem() != "csl";  // CSL is ours, not the paper's
   EXPECT_EQ(files, published.size());
   for (const auto& [name, parameters] : published) {
     RunConfig config;
