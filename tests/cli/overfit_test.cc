@@ -1,6 +1,5 @@
 // A model that cannot learn 32 small graphs by heart is wrong somewhere: every task drives its training loss to zero.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <sstream>
@@ -17,37 +16,29 @@ using testing::Ran;
 using testing::run;
 using testing::TemporaryFolder;
 
-// 32 graphs, all for training, whose labels are counts over nodes, edges and neighbours.
-std::string write_graphs(const TemporaryFolder& folder, const std::string& kind) {
+constexpr int kMaxNodes = 8;
+
+// 32 graphs, all for training, with labels drawn at random: nothing but learning by heart helps. All eigenpairs are given, so
+// that any two nodes differ.
+std::string write_graphs(const TemporaryFolder& folder, const std::string& kind, uint64_t seed) {
   std::string text;
-  Random random(3);
+  Random random(seed, 3);
   for (int i = 0; i < 32; ++i) {
-    Graph graph = make_random_graph(random.range(4, 9), 0.4, static_cast<uint64_t>(i));
+    Graph graph = make_random_graph(random.range(4, kMaxNodes + 1), 0.4, random.bits());
     graph.id = "g" + std::to_string(i);
     graph.split = "train";
     graph.node_features = {1, 0, {}, {}};
-    auto& category = graph.node_features.categories;
-    std::array<int, 4> count{};
     for (int node = 0; node < graph.num_nodes; ++node) {
-      category.push_back(random.range(0, 4));
-      ++count[static_cast<size_t>(category.back())];
+      graph.node_features.categories.push_back(random.range(0, 4));
+      if (kind == "nodes") graph.node_labels.push_back(random.range(0, 3));
     }
-    const auto missing = [&](double label) { return random.uniform() < 0.3 ? std::nan("") : label; };
-    if (kind == "one target") graph.graph_labels = {100 + 7.0 * count[1] - 3.0 * count[2]};
-    if (kind == "two targets") graph.graph_labels = {100 + 7.0 * count[1], missing(-1e-3 * graph.num_nodes)};
+    const auto sometimes = [&](double label) { return random.chance(0.3) ? std::nan("") : label; };
+    if (kind == "one target") graph.graph_labels = {100 + 7 * random.normal()};
+    if (kind == "two targets") graph.graph_labels = {100 + 7 * random.normal(), sometimes(-1e-3 * random.normal())};
     if (kind == "tasks") {
-      graph.graph_labels = {missing(count[1] > 1 ? 1 : 0), missing(count[2] > count[3] ? 1 : 0),
-                            missing(graph.num_nodes > 6 ? 1 : 0)};
+      for (int task = 0; task < 3; ++task) graph.graph_labels.push_back(sometimes(random.range(0, 2)));
     }
-    if (kind == "classes") graph.graph_labels = {static_cast<double>(std::min(count[1], 3))};
-    if (kind == "nodes") {
-      graph.node_labels.assign(static_cast<size_t>(graph.num_nodes), 0);
-      for (const Edge& edge : graph.edges) {
-        if (category[static_cast<size_t>(edge.source)] == 1) graph.node_labels[static_cast<size_t>(edge.target)] = 1;
-      }
-      for (size_t node = 0; node < category.size(); ++node)
-        if (category[node] == 2) graph.node_labels[node] = 2;
-    }
+    if (kind == "classes") graph.graph_labels = {static_cast<double>(random.range(0, 4))};
     text += format_graph(graph) + "\n";
   }
   const std::string path = folder.file("data.jsonl");
@@ -71,41 +62,56 @@ double smallest_loss(const std::string& run) {
   return best;
 }
 
-void expect_overfit(const std::string& kind, const std::string& task, double bound) {
-  const TemporaryFolder folder;
-  const std::string out = folder.file("run");
-  std::vector<std::string> arguments = {
-      "train", "--data", write_graphs(folder, kind), "--task", task, "--out", out, "--epochs", "300", "--threads", "1"};
-  for (const char* setting :
-       {"model.hidden_dim=16", "model.heads=2", "model.layers=2", "model.dropout=0", "model.lpe.dim=4",
-        "model.lpe.heads=2", "model.lpe.layers=1", "model.lpe.ff_dim=64", "model.lpe.dropout=0", "spectral.num_pairs=4",
-        "train.batch_size=32", "train.lr=1e-2", "train.schedule=cosine", "train.sign_flip=none"}) {
-    arguments.insert(arguments.end(), {"--set", setting});
+// A width of 64, because the head's last layer has a quarter of it. With d = 16 and this learning rate that is four ReLUs: in one
+// run out of three so many of them die that graphs are left without any, and the loss stays above 0.04.
+void expect_overfit(const std::string& kind, const std::string& task) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const TemporaryFolder folder;
+    const std::string out = folder.file("run");
+    std::vector<std::string> arguments = {"train",
+                                          "--data",
+                                          write_graphs(folder, kind, seed),
+                                          "--task",
+                                          task,
+                                          "--out",
+                                          out,
+                                          "--epochs",
+                                          "150",
+                                          "--threads",
+                                          "1",
+                                          "--seed",
+                                          std::to_string(seed)};
+    for (const std::string setting :
+         {"model.hidden_dim=64", "model.heads=4", "model.layers=2", "model.dropout=0", "model.lpe.dim=16",
+          "model.lpe.heads=2", "model.lpe.layers=1", "model.lpe.ff_dim=64", "model.lpe.dropout=0",
+          "spectral.num_pairs=8", "train.batch_size=32", "train.lr=3e-3", "train.schedule=cosine",
+          "train.sign_flip=none"}) {
+      arguments.insert(arguments.end(), {"--set", setting});
+    }
+    if (task != "node-classification") arguments.insert(arguments.end(), {"--set", "model.readout=sum"});
+    const Ran trained = run(folder, arguments);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const double loss = smallest_loss(out);
+    EXPECT_LT(loss, 0.02);
+    std::printf("%s, seed %d: training loss %.2g\n", kind.c_str(), static_cast<int>(seed), loss);
   }
-  // Counts need a sum over nodes. The seed was chosen: of 0, 1 and 2, with these settings, 0 leaves two of the tasks and 1 one
-  // of them at a loss of 0.08 to 0.4. Probably ReLUs of the small head (16-8-4 units) that died; this was not looked into.
-  if (task != "node-classification") arguments.insert(arguments.end(), {"--set", "model.readout=sum"});
-  arguments.insert(arguments.end(), {"--seed", "2"});
-  const Ran trained = run(folder, arguments);
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_LT(smallest_loss(out), bound);
-  std::printf("%s: training loss %.2g\n", kind.c_str(), smallest_loss(out));
 }
 
 TEST(Overfit, RegressionWithOneTarget) {
-  expect_overfit("one target", "regression", 0.02);
+  expect_overfit("one target", "regression");
 }
 TEST(Overfit, RegressionWithTwoTargetsOfVeryDifferentSizeOneOftenMissing) {
-  expect_overfit("two targets", "regression", 0.02);
+  expect_overfit("two targets", "regression");
 }
 TEST(Overfit, ThreeBinaryTasksWithMissingLabels) {
-  expect_overfit("tasks", "binary", 0.02);
+  expect_overfit("tasks", "binary");
 }
 TEST(Overfit, Multiclass) {
-  expect_overfit("classes", "multiclass", 0.02);
+  expect_overfit("classes", "multiclass");
 }
 TEST(Overfit, NodeClassification) {
-  expect_overfit("nodes", "node-classification", 0.02);
+  expect_overfit("nodes", "node-classification");
 }
 
 }  // namespace
