@@ -69,7 +69,7 @@ struct LpeSaved {
   float *hat2, *rstd2;  // of the second
 };
 
-// Numbers of floats that the functions below need as scratch.
+// Floats that the functions below need as scratch, for so many blocks at a time.
 int64_t lpe_scratch(const LpeShape& shape, int64_t blocks = 1);
 
 struct LpeBlock {

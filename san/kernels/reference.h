@@ -433,45 +433,41 @@ void pairs_backward_source(const AttentionOf<T>& a, int64_t node, bool real, con
   }
 }
 
-// As DenseTile; queries are not scaled.
+// As DenseGraph, all heads; queries are not scaled. source_begin, source: the real edges of each target.
 template <typename T>
 struct DenseOf {
   AttentionOf<T> attention;
-  const T *e, *e1;
-  int64_t first, lanes, begin, end;
-  const uint32_t *mask, *real_mask;
+  const T *e, *e1;  // e1 null: real edges are not worked on here
+  int64_t begin, end;
+  const int64_t* source_begin;
+  const int32_t* source;
 
-  // visit(lane, node of the graph, real) for every pair.
+  // visit(target, source, real) for every pair.
   template <typename Visit>
   void each(Visit visit) const {
-    for (int64_t j = 0; j < end - begin; ++j) {
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        const bool real = real_mask != nullptr && (real_mask[j] >> lane & 1) != 0;
-        if (real || (mask[j] >> lane & 1) != 0) visit(lane, begin + j, real);
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = begin; j < end; ++j) {
+        const bool real = std::count(source + source_begin[i], source + source_begin[i + 1], j) > 0;
+        if (real ? e1 != nullptr : i != j) visit(i, j, real);
       }
     }
   }
 };
 
+// Adds to num [N][d], z [N][heads].
 template <typename T>
-void dense_forward(const DenseOf<T>& t, T* num, T* z) {
-  const AttentionShape& s = t.attention.shape;
-  t.each([&](int64_t lane, int64_t source, bool real) {
-    pair_forward(t.attention, t.first + lane, source, real, real ? t.e1 : t.e, num + lane * s.d, z + lane * s.heads);
+void dense_forward(const DenseOf<T>& g, T* num, T* z) {
+  const AttentionShape& s = g.attention.shape;
+  g.each([&](int64_t i, int64_t j, bool real) {
+    pair_forward(g.attention, i, j, real, real ? g.e1 : g.e, num + i * s.d, z + i * s.heads);
   });
 }
 
 template <typename T>
-void dense_backward_target(const DenseOf<T>& t, T* d_e, T* d_e1) {
-  t.each([&](int64_t lane, int64_t source, bool real) {
-    pair_backward(t.attention, t.first + lane, source, real, real ? t.e1 : t.e, true, real ? d_e1 : d_e);
-  });
-}
-
-template <typename T>
-void dense_backward_source(const DenseOf<T>& t) {
-  t.each([&](int64_t lane, int64_t target, bool real) {
-    pair_backward<T>(t.attention, target, t.first + lane, real, real ? t.e1 : t.e, false, nullptr);
+void dense_backward(const DenseOf<T>& g, T* d_e, T* d_e1) {
+  g.each([&](int64_t i, int64_t j, bool real) {
+    pair_backward(g.attention, i, j, real, real ? g.e1 : g.e, true, real ? d_e1 : d_e);
+    pair_backward<T>(g.attention, i, j, real, real ? g.e1 : g.e, false, nullptr);
   });
 }
 

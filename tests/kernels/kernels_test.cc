@@ -96,8 +96,6 @@ TEST(Kernels, GemmMultipliesAllThreeWays) {
 
 // --- the LPE encoder -------------------------------------------------------------------------------------------------
 
-constexpr int kHiddenUnits = 32;  // the kernels work on so many or a divisor of it at a time
-
 // A layer with random weights and some blocks of random tokens.
 struct LpeCase {
   LpeShape shape;
@@ -115,7 +113,7 @@ struct LpeCase {
     shape.heads = heads;
     shape.m = m;
     shape.ff = ff;
-    shape.ff_padded = (ff + kHiddenUnits - 1) / kHiddenUnits * kHiddenUnits;
+    shape.ff_padded = (ff + kHiddenStep - 1) / kHiddenStep * kHiddenStep;
     const auto matrix = [&](int64_t rows, int64_t columns) {
       return Both::normal(random, rows * columns, 1 / std::sqrt(static_cast<double>(columns)));
     };
@@ -280,7 +278,8 @@ TEST(Kernels, LpeLayersForwardAndBackward) {
       LpeGradients g(random, c);
       const LpeLayer layer = c.layer();
       // NaN: nothing of what was there before counts.
-      std::vector<float> scratch(static_cast<size_t>(lpe_scratch(c.shape)), std::numeric_limits<float>::quiet_NaN());
+      std::vector<float> scratch(static_cast<size_t>(lpe_scratch(c.shape, c.blocks)),
+                                 std::numeric_limits<float>::quiet_NaN());
       const auto block = [&](int64_t b) {
         return LpeBlock{&c.shape, &layer, c.first_sequence(b), c.counts_of(b), scratch.data()};
       };
@@ -313,7 +312,7 @@ TEST(Kernels, LpeLayersForwardAndBackward) {
       expect_close(g.x1, "x1");
 
       // In two parts; both give a part of d_x.
-      for (const auto& [begin, end] : {std::pair{0, kHiddenUnits}, {kHiddenUnits, c.shape.ff_padded}}) {
+      for (const auto& [begin, end] : {std::pair{0, kHiddenStep}, {kHiddenStep, c.shape.ff_padded}}) {
         if (begin == end) continue;
         kernel.lpe_feed_forward_backward({&c.shape, &layer, c.blocks, c.first_sequence(0), begin, end, g.x1.f.data(),
                                           g.d_ff.f.data(), g.d_x.f.data(), g.d_ff1.f.data(), g.d_ff1_bias.f.data(),
@@ -468,6 +467,7 @@ std::vector<AttentionSize> attention_sizes() {
     out.push_back({d, heads, nodes[(number + 2) % 5]});
   }
   out.push_back({48, 8, 150});  // many pairs per node
+  out.push_back({12, 2, kTokenPiece + 21});
   return out;
 }
 
@@ -606,67 +606,61 @@ TEST(Kernels, AllPairsOfAGraph) {
                                row[c.shape.q1] * c.types.f[static_cast<size_t>(f)] * kLog2E;
                          }
                        }
-                       std::vector<float> scratch(static_cast<size_t>(dense_scratch(c.shape)),
+                       std::vector<float> scratch(static_cast<size_t>(dense_scratch(c.shape, c.nodes, s.heads)),
                                                   std::numeric_limits<float>::quiet_NaN());
-                       Both num = Both::normal(random, c.all * s.d), z = Both::normal(random, c.all * s.heads),
+                       Both num = Both::zeros(c.all * s.d), z = Both::zeros(c.all * s.heads),
                             d_projections = Both::normal(random, c.all * c.shape.ld), d_e = Both::normal(random, s.d),
                             d_e1 = Both::normal(random, s.d);
-                       for (const bool as_target : {true, false}) {
-                         for (int64_t first = c.begin(); first < c.end(); first += kLanes) {
-                           const int64_t lanes = std::min<int64_t>(kLanes, c.end() - first);
-                           std::vector<uint32_t> mask(static_cast<size_t>(c.nodes)), real_mask(mask);
-                           for (int64_t j = c.begin(); j < c.end(); ++j) {
-                             for (int64_t lane = 0; lane < lanes; ++lane) {
-                               const int64_t node = first + lane;
-                               const bool real = as_target ? c.is_real(node, j) : c.is_real(j, node);
-                               const auto at = static_cast<size_t>(j - c.begin());
-                               if (real) real_mask[at] |= 1U << lane;
-                               if (!real && j != node) mask[at] |= 1U << lane;
-                             }
-                           }
-                           const uint32_t* real = with_real ? real_mask.data() : nullptr;
-                           const DenseTile tile{&c.shape,
-                                                c.projections.f.data(),
-                                                c.added.f.data(),
-                                                c.types.f.data(),
-                                                scaled.f.data(),
-                                                scaled1.f.data(),
-                                                first,
-                                                lanes,
-                                                c.begin(),
-                                                c.end(),
-                                                mask.data(),
-                                                real,
-                                                scratch.data(),
-                                                num.f.data() + first * s.d,
-                                                z.f.data() + first * s.heads,
-                                                c.d_out.f.data(),
-                                                c.share.f.data(),
-                                                c.dot.f.data(),
-                                                d_projections.f.data(),
-                                                d_e.f.data(),
-                                                d_e1.f.data()};
-                           const reference::DenseOf<double> expected{c.definition(d_projections.d.data()),
-                                                                     c.added.d.data(),
-                                                                     c.types.d.data(),
-                                                                     first,
-                                                                     lanes,
-                                                                     c.begin(),
-                                                                     c.end(),
-                                                                     mask.data(),
-                                                                     real};
-                           if (as_target) {
-                             kernel.dense_forward(tile);
-                             reference::dense_forward(expected, num.d.data() + first * s.d,
-                                                      z.d.data() + first * s.heads);
-                             kernel.dense_backward_target(tile);
-                             reference::dense_backward_target(expected, d_e.d.data(), d_e1.d.data());
-                           } else {
-                             kernel.dense_backward_source(tile);
-                             reference::dense_backward_source(expected);
-                           }
+                       // Sources of each target, targets of each source.
+                       std::vector<int64_t> in_begin{0}, out_begin{0};
+                       std::vector<int32_t> in, out;
+                       for (int64_t i = 0; i < c.all; ++i) {
+                         for (int64_t j = c.begin(); j < c.end() && i >= c.begin() && i < c.end(); ++j) {
+                           if (c.is_real(i, j)) in.push_back(static_cast<int32_t>(j));
+                           if (c.is_real(j, i)) out.push_back(static_cast<int32_t>(j));
                          }
+                         in_begin.push_back(static_cast<int64_t>(in.size()));
+                         out_begin.push_back(static_cast<int64_t>(out.size()));
                        }
+                       DenseGraph g{};
+                       g.shape = &c.shape;
+                       g.projections = c.projections.f.data();
+                       g.e = c.added.f.data();
+                       g.e1 = c.types.f.data();
+                       g.scaled_q = scaled.f.data();
+                       g.scaled_q1 = with_real ? scaled1.f.data() : nullptr;
+                       g.begin = c.begin();
+                       g.end = c.end();
+                       g.scratch = scratch.data();
+                       g.num = num.f.data();
+                       g.z = z.f.data();
+                       g.d_out = c.d_out.f.data();
+                       g.share = c.share.f.data();
+                       g.dot = c.dot.f.data();
+                       g.d_projections = d_projections.f.data();
+                       g.d_e = d_e.f.data();
+                       g.d_e1 = d_e1.f.data();
+                       // All heads at once, or in two parts.
+                       const int parts = s.heads > 1 && s.nodes % 2 == 1 ? 2 : 1;
+                       for (int part = 0; part < parts; ++part) {
+                         g.head_begin = part * s.heads / parts;
+                         g.head_end = (part + 1) * s.heads / parts;
+                         g.pair_begin = out_begin.data();
+                         g.other = out.data();
+                         kernel.dense_forward(g);
+                         g.pair_begin = in_begin.data();
+                         g.other = in.data();
+                         kernel.dense_backward(g);
+                       }
+                       const reference::DenseOf<double> expected{c.definition(d_projections.d.data()),
+                                                                 c.added.d.data(),
+                                                                 with_real ? c.types.d.data() : nullptr,
+                                                                 c.begin(),
+                                                                 c.end(),
+                                                                 in_begin.data(),
+                                                                 in.data()};
+                       reference::dense_forward(expected, num.d.data(), z.d.data());
+                       reference::dense_backward(expected, d_e.d.data(), d_e1.d.data());
                        expect_close(num, "num");
                        expect_close(z, "z");
                        expect_close(d_projections, "d_projections");
