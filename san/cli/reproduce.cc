@@ -306,7 +306,10 @@ bool train_all(Options options, const Benchmark& benchmark, const std::string& c
   at::set_num_threads(options.threads);
   stop_on_signals();
   for (const Group& group : groups) {
-    if (!train_group(group, options, benchmark, seeds, command, out)) return false;
+    const bool done = train_group(group, options, benchmark, seeds, command, out);
+    // Another process that began at the same moment may have written its plan over ours.
+    write_plan(out, extended_plan(out, benchmark, groups, seeds));
+    if (!done) return false;
   }
   return true;
 }
