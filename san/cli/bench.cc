@@ -478,7 +478,9 @@ int run_bench(int argc, char** argv) {
   }
   if (config.data.task == TaskKind::kNodeClassification && config.model.outputs < 2) config.model.outputs = 6;
   const int batch_size = o.batch_size > 0 ? o.batch_size : config.train.batch_size;
-  const int64_t batch_count = std::clamp<int64_t>(512 / batch_size, 2, 12);
+  // Large graphs: few of them, a step takes seconds.
+  const int64_t enough = o.nodes > 500 ? std::max<int64_t>(1, 2000 / o.nodes) : 12;
+  const int64_t batch_count = std::min(enough, std::clamp<int64_t>(512 / batch_size, 2, 12));
   const std::vector<Graph> graphs = bench_graphs(o, config, batch_size * batch_count);
   std::vector<Batch> batches;
   for (size_t first = 0; first < graphs.size(); first += static_cast<size_t>(batch_size)) {
