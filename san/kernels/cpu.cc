@@ -12,9 +12,6 @@ namespace {
 CpuLevel decide() {
   const char* wanted = std::getenv("SAN_CPU_LEVEL");
   constexpr CpuLevel kLevels[] = {CpuLevel::kAvx512, CpuLevel::kAvx2, CpuLevel::kPortable};
-#ifdef SAN_SANITIZED
-  if (wanted == nullptr) wanted = "portable";  // the one that is compiled with checks
-#endif
   if (wanted == nullptr || *wanted == '\0') {
     for (const CpuLevel level : kLevels) {
       if (cpu_has(level)) return level;
