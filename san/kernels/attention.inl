@@ -57,17 +57,18 @@ struct Vec {
     }
 #if defined(__AVX512F__)
     if constexpr (W == 16) {
-      _mm512_mask_storeu_ps(p, _mm512_movepi32_mask((__m512i)lanes), (__m512)(get(p) + v));
+      const __mmask16 some = _mm512_movepi32_mask((__m512i)lanes);
+      _mm512_mask_storeu_ps(p, some, (__m512)((F)_mm512_maskz_loadu_ps(some, p) + v));
       return;
     }
 #endif
 #if defined(__AVX2__)
     if constexpr (W == 8) {
-      _mm256_maskstore_ps(p, (__m256i)lanes, (__m256)(get(p) + v));
+      _mm256_maskstore_ps(p, (__m256i)lanes, (__m256)((F)_mm256_maskload_ps(p, (__m256i)lanes) + v));
       return;
     }
     if constexpr (W == 4) {
-      _mm_maskstore_ps(p, (__m128i)lanes, (__m128)(get(p) + v));
+      _mm_maskstore_ps(p, (__m128i)lanes, (__m128)((F)_mm_maskload_ps(p, (__m128i)lanes) + v));
       return;
     }
 #endif
