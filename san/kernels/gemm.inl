@@ -4,20 +4,14 @@ template <int MV, int NR>
 static void gemm_tile(const float* __restrict a, int64_t lda, const float* __restrict b, int64_t b_row, int64_t b_depth,
                       int64_t depth, float* __restrict c, int64_t ldc, int64_t columns, bool accumulate) {
   V acc[NR][MV];
-  const bool partial = columns < MV * VL;
-  float edge[MV * VL];
+  const int64_t last = columns - (MV - 1) * VL;  // columns of the last vector
+  const bool partial = last < VL;
 #pragma GCC unroll 16
   for (int r = 0; r < NR; ++r) {
-    if (!accumulate) {
 #pragma GCC unroll 8
-      for (int v = 0; v < MV; ++v) acc[r][v] = V{};
-    } else if (!partial) {
-#pragma GCC unroll 8
-      for (int v = 0; v < MV; ++v) acc[r][v] = load(c + r * ldc + v * VL);
-    } else {
-      for (int64_t j = 0; j < MV * VL; ++j) edge[j] = j < columns ? c[r * ldc + j] : 0;
-#pragma GCC unroll 8
-      for (int v = 0; v < MV; ++v) acc[r][v] = load(edge + v * VL);
+    for (int v = 0; v < MV; ++v) {
+      const float* from = c + r * ldc + v * VL;
+      acc[r][v] = !accumulate ? V{} : v + 1 == MV && partial ? load_some(from, last) : load(from);
     }
   }
   for (int64_t p = 0; p < depth; ++p) {
@@ -35,13 +29,14 @@ static void gemm_tile(const float* __restrict a, int64_t lda, const float* __res
   }
 #pragma GCC unroll 16
   for (int r = 0; r < NR; ++r) {
-    if (!partial) {
 #pragma GCC unroll 8
-      for (int v = 0; v < MV; ++v) store(c + r * ldc + v * VL, acc[r][v]);
-    } else {
-#pragma GCC unroll 8
-      for (int v = 0; v < MV; ++v) store(edge + v * VL, acc[r][v]);
-      for (int64_t j = 0; j < columns; ++j) c[r * ldc + j] = edge[j];
+    for (int v = 0; v < MV; ++v) {
+      float* to = c + r * ldc + v * VL;
+      if (v + 1 == MV && partial) {
+        store_some(to, acc[r][v], last);
+      } else {
+        store(to, acc[r][v]);
+      }
     }
   }
 }

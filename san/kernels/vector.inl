@@ -13,6 +13,26 @@ constexpr int VL = SAN_VL;
 
 SAN_INLINE V load(const float* p) { return *reinterpret_cast<const VMem*>(p); }
 SAN_INLINE void store(float* p, V v) { *reinterpret_cast<VMem*>(p) = v; }
+// The first `count` of a vector; the rest is zero, and not written.
+#if defined(__AVX512F__) && SAN_VL == 16
+SAN_INLINE V load_some(const float* p, int64_t count) {
+  return (V)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1), p);
+}
+SAN_INLINE void store_some(float* p, V v, int64_t count) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << count) - 1), (__m512)v);
+}
+#else
+SAN_INLINE V load_some(const float* p, int64_t count) {
+  V v{};
+  for (int i = 0; i < VL; ++i) v[i] = i < count ? p[i] : 0;
+  return v;
+}
+SAN_INLINE void store_some(float* p, V v, int64_t count) {
+  for (int i = 0; i < VL; ++i) {
+    if (i < count) p[i] = v[i];
+  }
+}
+#endif
 SAN_INLINE VU load_u(const uint32_t* p) { return *reinterpret_cast<const VUMem*>(p); }
 SAN_INLINE void store_u(uint32_t* p, VU v) { *reinterpret_cast<VUMem*>(p) = v; }
 // x - 0 is x for every x, so this is one broadcast; 0 + x is not, for -0.

@@ -1146,13 +1146,15 @@ struct Network::Impl {
         for (int32_t lane = 0; lane < t.lanes; ++lane) {
           const int64_t node = t.first + lane;
           float* out = state.attention + node * d;
-          for (int h = 0; h < heads; ++h) {
-            if (!s.separate) {
-              const float share = 1.0F / (z[0][node * heads + h] + kAttentionEps);
-              state.share[0][node * heads + h] = share;
-              for (int f = h; f < d; f += heads) out[f] *= share;
-              continue;
+          if (!s.separate) {
+            float* share = z[0] + node * heads;
+            for (int h = 0; h < heads; ++h) share[h] = 1.0F / (share[h] + kAttentionEps);
+            for (int f = 0; f < d; f += heads) {
+              for (int h = 0; h < heads; ++h) out[f + h] *= share[h];
             }
+            continue;
+          }
+          for (int h = 0; h < heads; ++h) {
             const float real = z[0][node * heads + h], added = z[1][node * heads + h];
             const float p0 = real > 0 ? s.real_weight : 0, p1 = added > 0 ? s.added_weight : 0, total = p0 + p1;
             const float share0 = p0 > 0 ? p0 / (total * real) : 0, share1 = p1 > 0 ? p1 / (total * added) : 0;
