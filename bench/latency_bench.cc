@@ -98,6 +98,10 @@ int main(int argc, char** argv) {
       predictor.add_positions(bare);
       eigen.push_back(micros(Clock::now() - again));
     }
+    if (all.empty()) {
+      std::fprintf(stderr, "too few molecules: the first 100 are for warming up\n");
+      return 1;
+    }
     std::printf("%zu molecules of %.1f atoms on average, one at a time, one thread (checksum %.6g)\n", all.size(),
                 nodes / static_cast<double>(all.size()), sum);
     print("SMILES to prediction", all);

@@ -168,9 +168,9 @@ inline constexpr float kLog2E = 1.44269504F;
 inline constexpr int kDenseRows = 16;  // nodes whose pairs with all others are worked on together
 struct DenseGraph {
   const AttentionShape* shape;
-  const float* projections;
+  const float* projections;           // _pad
   const float *e, *e1;                // [d] edge vectors of added pairs and of real edges, scaled
-  const float *scaled_q, *scaled_q1;  // [N][d]: q2 * e * log2(e), q1 * e1 * log2(e)
+  const float *scaled_q, *scaled_q1;  // [N][d], _pad: q2 * e * log2(e), q1 * e1 * log2(e)
   int64_t begin, end;                 // the nodes of the graph
   int head_begin, head_end;
   // Real edges, which are no added pairs: of node i other[pair_begin[i]] .. other[pair_begin[i + 1] - 1]. Forward: the
