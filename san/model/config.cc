@@ -177,7 +177,7 @@ bool read_value(const Json& json, std::vector<T>& out) {
 
 // Fields that models written by earlier versions do not have: their default is what those did.
 bool is_later(std::string_view field) {
-  return field == "spectral.walk_steps";
+  return field == "spectral.walk_steps" || field == "model.lpe.both_signs";
 }
 
 struct Reader {

@@ -37,6 +37,7 @@ struct LpeConfig {
   int ff_dim = 2048;  // hidden units of the feed-forward blocks
   double dropout = 0.1;
   LpeInit init = LpeInit::kIndependent;  // copied: all layers start with the first one's weights, as published
+  bool both_signs = false;  // node: the sum of the codes of phi and of -phi, which is the same when all signs change
 };
 
 struct ModelConfig {
@@ -129,6 +130,7 @@ void visit_lpe_fields(Config& c, Visitor&& field) {
   field("ff_dim", c.ff_dim, "hidden units of the feed-forward blocks");
   field("dropout", c.dropout, "dropout inside the encoder");
   field("init", c.init, "independent, or copied: all layers start equal, as published");
+  field("both_signs", c.both_signs, "node: sum of the codes of the eigenvectors and of their negatives");
 }
 
 template <typename Config, typename Visitor>

@@ -780,7 +780,7 @@ struct Network::Impl {
     const int64_t blocks = ceil_div(w.plan->sequences, kLanes);
     w.lpe_counts.assign(static_cast<size_t>(blocks * kLanes), 0);
     for (int64_t i = 0; i < w.plan->sequences; ++i) {
-      const int32_t graph = c.lpe.kind == LpeKind::kNode ? w.plan->graph_of[static_cast<size_t>(i)]
+      const int32_t graph = c.lpe.kind == LpeKind::kNode ? w.plan->graph_of[static_cast<size_t>(i % w.nodes)]
                                                          : w.plan->sequence_graph[static_cast<size_t>(i)];
       w.lpe_counts[static_cast<size_t>(i)] = w.batch->num_pairs[static_cast<size_t>(graph)];
     }
@@ -798,13 +798,13 @@ struct Network::Impl {
       const int64_t s = block * kLanes + lane;
       if (s >= w.plan->sequences) break;
       const bool node = c.lpe.kind == LpeKind::kNode;
-      const int64_t first = node ? s : w.plan->sequence_first[static_cast<size_t>(s)];
+      const int64_t first = node ? s % w.nodes : w.plan->sequence_first[static_cast<size_t>(s)];
       const int64_t graph = w.plan->graph_of[static_cast<size_t>(first)];
       const float *values = b.eigenvalues.data() + graph * m, *va = b.eigenvectors.data() + first * m;
       for (int i = 0; i < m; ++i) {
         float* at = tokens + i * token_width() * kLanes + lane;
         if (node) {
-          at[0] = va[i];
+          at[0] = s < w.nodes ? va[i] : -va[i];
           at[kLanes] = values[i];
         } else {
           const float* vb = b.eigenvectors.data() + int64_t{w.plan->sequence_second[static_cast<size_t>(s)]} * m;
@@ -864,6 +864,9 @@ struct Network::Impl {
         }
       }
     });
+    if (c.lpe.kind == LpeKind::kNode && c.lpe.both_signs) {
+      for (int64_t i = 0; i < w.nodes * s.k; ++i) w.codes[i] += w.codes[w.nodes * s.k + i];
+    }
   }
 
   static void start_threads(Work& w, ThreadPool& pool) {
@@ -1711,8 +1714,8 @@ struct Network::Impl {
       float* d_codes = w.arena.take(w.plan->sequences * code);
       for (int64_t i = 0; i < w.plan->sequences; ++i) {
         for (int q = 0; q < code; ++q) {
-          d_codes[i * code + q] =
-              edge_lpe() ? d_slots[2 * i * code + q] + d_slots[(2 * i + 1) * code + q] : d_h[i * in + width + q];
+          d_codes[i * code + q] = edge_lpe() ? d_slots[2 * i * code + q] + d_slots[(2 * i + 1) * code + q]
+                                             : d_h[i % w.nodes * in + width + q];
         }
       }
       lpe_backward(w, pool, d_codes, g);

@@ -142,7 +142,7 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
     sequence_graph.push_back(g);
     return sequences++;
   };
-  if (config.lpe.kind == LpeKind::kNode) sequences = nodes;
+  if (config.lpe.kind == LpeKind::kNode) sequences = config.lpe.both_signs ? 2 * nodes : nodes;
   if (edge_lpe) {
     if (config.full()) {
       int64_t pairs = 0;

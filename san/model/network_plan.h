@@ -52,7 +52,7 @@ struct NetworkPlan {
   std::vector<int32_t> dense_type;  // [B], see Tile
   std::vector<DenseTask> dense;     // attention over added pairs that share their edge vector; else empty
 
-  // LPE sequences. Edge LPE: unordered pairs.
+  // LPE sequences: nodes; with both_signs once more after the last. Edge LPE: unordered pairs.
   int64_t sequences = 0;
   std::vector<int32_t> sequence_graph;  // edge LPE; for nodes see graph_of
   std::vector<int32_t> sequence_first, sequence_second;

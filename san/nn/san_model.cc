@@ -338,7 +338,17 @@ at::Tensor SanModel::forward(const BatchTensors& batch, const Options& options) 
   at::Tensor h = embed("node_embedding", batch.node_categories, batch.node_values);
   if (config_.extra_mlp) h = extra_mlp(h, "node_mlp", options);
   const EdgeEmbeddings e = embed_edges(batch, options);
-  if (config_.lpe.kind == LpeKind::kNode) h = at::cat({h, lpe(batch.lpe_tokens, batch.lpe_mask, options)}, 1);
+  if (config_.lpe.kind == LpeKind::kNode) {
+    at::Tensor tokens = batch.lpe_tokens, mask = batch.lpe_mask;
+    if (config_.lpe.both_signs) {
+      tokens = at::cat({tokens, tokens * at::tensor({-1.0, 1.0}, tokens.options())});
+      mask = at::cat({mask, mask});
+    }
+    at::Tensor codes = lpe(tokens, mask, options);
+    if (config_.lpe.both_signs)
+      codes = codes.narrow(0, 0, batch.num_nodes) + codes.narrow(0, batch.num_nodes, batch.num_nodes);
+    h = at::cat({h, codes}, 1);
+  }
   h = dropout(h, config_.in_feat_dropout, options, DropoutSite::kInput, 0);
   if (options.observe) {
     options.observe("h_in", h);

@@ -159,6 +159,26 @@ TEST(Properties, EdgeLpeIsExactlySignInvariantAndNodeLpeIsNot) {
   EXPECT_GT(node_cases, kCases / 8);
 }
 
+TEST(Properties, WithBothSignsNodeLpeDoesNotSeeThatAllSignsChange) {
+  int seen = 0;
+  for_random_cases([&](Random& random, uint64_t seed) {
+    ModelConfig config = random_config(random);
+    config.lpe.kind = LpeKind::kNode;
+    config.lpe.both_signs = true;
+    if (config.lpe.dim < 3) config.lpe.dim = 3 * config.lpe.heads;
+    Graph graph = random_graph(config, random);
+    add_spectrum(graph, 6);
+    const Graph flipped =
+        with_flipped_signs(graph, std::vector<bool>(static_cast<size_t>(graph.eigenpairs->count), true));
+    SanModel model = random_model(config, seed);
+    expect_close(run(model, {graph}), run(model, {flipped}));
+    config.lpe.both_signs = false;
+    SanModel plain = random_model(config, seed);
+    seen += !run(plain, {graph}).allclose(run(plain, {flipped}), 1e-6, 1e-9);
+  });
+  EXPECT_GT(seen, kCases / 8);
+}
+
 TEST(Properties, GammaZeroEqualsSparseAttention) {
   for_random_cases([](Random& random, uint64_t seed) {
     ModelConfig config = random_config(random);

@@ -82,6 +82,7 @@ inline ModelConfig random_config(Random& random) {
   for (int i = random.range(0, 3); i > 0; --i) c.edge_tables.push_back(random.range(1, 6));
   c.edge_values = c.edge_tables.empty() || random.chance(0.3) ? random.range(1, 4) : 0;
   c.added_edge = c.edge_values > 0 || random.chance(0.5) ? AddedEdge::kLearned : AddedEdge::kRow0;
+  c.lpe.both_signs = c.lpe.kind == LpeKind::kNode && random.chance(0.3);
   c.dropout = c.in_feat_dropout = c.lpe.dropout = 0;
   ModelDescription description;
   description.model = c;
