@@ -48,7 +48,7 @@ struct DataConfig {
 struct TrainConfig {
   Loss loss = Loss::kL1;  // of the task when not given: l1, cross-entropy, weighted-cross-entropy for nodes
   OptimiserKind optimiser = OptimiserKind::kAdam;
-  double lr = 1e-3;
+  double lr = 3e-4;      // at 1e-3 the loss of Tox21 stops falling after 10 epochs
   double min_lr = 1e-6;  // plateau: training ends below it; cosine: where it ends
   double weight_decay = 0;
   ScheduleKind schedule = ScheduleKind::kPlateau;
