@@ -267,14 +267,13 @@ SAN_INLINE V power_of_two(V x) {
 
 SAN_INLINE V clamp_score(V s) { return minimum(maximum(s, splat(-kScoreLimit)), splat(kScoreLimit)); }
 
-SAN_INLINE VI lane_mask(uint32_t bits, VU lane_bits) { return (VI)((splat_u(bits) & lane_bits) != 0); }
-SAN_INLINE V choose(VI mask, V a, V b) { return mask ? a : b; }
+SAN_INLINE V absolute(V x) { return (V)((VI)x & 0x7fffffff); }
 
-#if SAN_VL == 16 && !defined(__clang__)
-// 16 vectors as a matrix, transposed.
+#ifndef __clang__
+// VL vectors as a matrix, transposed.
 SAN_INLINE void transpose(V* x) {
 #pragma GCC unroll 4
-  for (int w = 8; w >= 1; w /= 2) {
+  for (int w = VL / 2; w >= 1; w /= 2) {
     VI low{}, high{};
 #pragma GCC unroll 16
     for (int l = 0; l < VL; ++l) {
@@ -290,35 +289,62 @@ SAN_INLINE void transpose(V* x) {
     }
   }
 }
+#else
+SAN_INLINE void transpose(V* x) {
+  for (int i = 0; i < VL; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float a = x[i][j];
+      x[i][j] = x[j][i];
+      x[j][i] = a;
+    }
+  }
+}
 #endif
+
+// Where feature f stands in arrays of one head after the other: steps from one feature to the next without a division.
+struct FeaturePlace {
+  int heads;
+  int64_t size;  // floats per head
+  int head = 0;
+  int64_t feature = 0;
+  int64_t next() {
+    const int64_t at = head * size + feature * kLanes;
+    if (++head == heads) {
+      head = 0;
+      ++feature;
+    }
+    return at;
+  }
+};
 
 // to[h][tile][c][16] = rows[tile * 16 + lane][c * heads + h] for the graph's heads; lanes beyond are zeros.
 static void pack_heads(const DenseGraph& g, const float* rows, int64_t ld, float* to) {
-  const int heads = g.shape->heads, width = g.shape->head_width();
+  const int heads = g.shape->heads, width = g.shape->head_width(), d = g.shape->d;
   const int64_t nodes = g.end - g.begin, size = g.padded() * width;
   rows += g.begin * ld;
-  for (int64_t t = 0; t < nodes; t += kLanes) {
-    float* tile = to + t * width;
-#if SAN_VL == 16 && !defined(__clang__)
-    if (g.head_end - g.head_begin == heads) {
-      for (int f = 0; f < g.shape->d; f += kLanes) {
-        V x[kLanes];
+  if (g.head_end - g.head_begin == heads) {
+    for (int64_t t = 0; t < g.padded(); t += VL) {
+      float* tile = to + token_at(width, t);
+      FeaturePlace place{heads, size};
+      for (int f = 0; f < d; f += VL) {
+        V x[VL];
 #pragma GCC unroll 16
-        for (int lane = 0; lane < kLanes; ++lane) x[lane] = t + lane < nodes ? load(rows + (t + lane) * ld + f) : V{};
+        for (int lane = 0; lane < VL; ++lane) x[lane] = t + lane < nodes ? load(rows + (t + lane) * ld + f) : V{};
         transpose(x);
         // The last features are followed by others that are not meant.
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          if (f + i < g.shape->d) store(tile + (f + i) % heads * size + (f + i) / heads * kLanes, x[i]);
+        for (int i = 0; i < VL; ++i) {
+          if (f + i < d) store(tile + place.next(), x[i]);
         }
       }
-      continue;
     }
-#endif
+    return;
+  }
+  for (int64_t t = 0; t < nodes; t += kLanes) {
     for (int h = g.head_begin; h < g.head_end; ++h) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         const float* from = rows + (t + lane) * ld + h;
-        float* at = tile + (h - g.head_begin) * size + lane;
+        float* at = to + t * width + (h - g.head_begin) * size + lane;
         for (int c = 0; c < width; ++c) at[c * kLanes] = t + lane < nodes ? from[c * heads] : 0.0F;
       }
     }
@@ -327,55 +353,63 @@ static void pack_heads(const DenseGraph& g, const float* rows, int64_t ld, float
 
 // The way back: rows[..][c * heads + h] (+)= scale * from.
 static void unpack_heads(const DenseGraph& g, const float* from, float scale, bool add, float* rows, int64_t ld) {
-  const int heads = g.shape->heads, width = g.shape->head_width();
+  const int heads = g.shape->heads, width = g.shape->head_width(), d = g.shape->d;
   const int64_t nodes = g.end - g.begin, size = g.padded() * width;
   rows += g.begin * ld;
-  for (int64_t t = 0; t < nodes; t += kLanes) {
-    const int64_t lanes = nodes - t < kLanes ? nodes - t : kLanes;
-    const float* tile = from + t * width;
-    int f = 0;
-#if SAN_VL == 16 && !defined(__clang__)
-    if (g.head_end - g.head_begin == heads) {
-      for (; f + kLanes <= g.shape->d; f += kLanes) {
-        V x[kLanes];
+  if (g.head_end - g.head_begin == heads) {
+    for (int64_t t = 0; t < nodes; t += VL) {
+      const int64_t lanes = nodes - t < VL ? nodes - t : VL;
+      const float* tile = from + token_at(width, t);
+      FeaturePlace place{heads, size};
+      for (int f = 0; f < d; f += VL) {
+        V x[VL];
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) x[i] = load(tile + (f + i) % heads * size + (f + i) / heads * kLanes) * scale;
+        for (int i = 0; i < VL; ++i) x[i] = f + i < d ? load(tile + place.next()) * scale : V{};
         transpose(x);
-        for (int64_t lane = 0; lane < lanes; ++lane) {
+        const int64_t left = d - f;
+#pragma GCC unroll 16
+        for (int lane = 0; lane < VL; ++lane) {
+          if (lane >= lanes) break;
           float* at = rows + (t + lane) * ld + f;
-          store(at, add ? load(at) + x[lane] : x[lane]);
+          if (left >= VL) {
+            store(at, add ? load(at) + x[lane] : x[lane]);
+          } else {
+            store_some(at, add ? load_some(at, left) + x[lane] : x[lane], left);
+          }
         }
       }
     }
-#endif
-    for (; f < g.shape->d; ++f) {
-      const int h = f % heads;
-      if (h < g.head_begin || h >= g.head_end) continue;
-      const float* at = tile + (h - g.head_begin) * size + f / heads * kLanes;
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        float& row = rows[(t + lane) * ld + f];
-        row = (add ? row : 0.0F) + scale * at[lane];
+    return;
+  }
+  for (int64_t t = 0; t < nodes; t += kLanes) {
+    const int64_t lanes = nodes - t < kLanes ? nodes - t : kLanes;
+    for (int h = g.head_begin; h < g.head_end; ++h) {
+      for (int c = 0; c < width; ++c) {
+        const float* at = from + t * width + (h - g.head_begin) * size + c * kLanes;
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          float& row = rows[(t + lane) * ld + c * heads + h];
+          row = (add ? row : 0.0F) + scale * at[lane];
+        }
       }
     }
   }
 }
 
-// Bit s of added[q][tile]: node tile * 16 + s and node `row + q` are an added pair; of real: a real edge.
-static void pair_masks(const DenseGraph& g, int64_t row, int rows, uint16_t* added, uint16_t* real) {
-  const int64_t nodes = g.end - g.begin, tiles = g.padded() / kLanes;
-  for (int q = 0; q < kDenseRows; ++q, added += tiles, real += tiles) {
-    for (int64_t t = 0; t < tiles; ++t) {
-      added[t] = q < rows ? 0xffff : 0;
-      real[t] = 0;
-    }
+// What exp(score) of node `row + q` and node t is multiplied by, factor[q][t] in rows of g.padded(): 0 for no pair (t = row + q,
+// t or row + q beyond the graph), the added pairs' weight, and for real edges 0 or, if kReal, their weight; those of added
+// pairs are then negative, so that the sign tells the kinds apart. The same for all heads.
+template <bool kReal>
+static void pair_factors(const DenseGraph& g, int64_t row, int rows, float* factors) {
+  const int64_t nodes = g.end - g.begin, lanes = g.padded();
+  const float added = kReal ? -g.shape->added_weight : g.shape->added_weight, real = kReal ? g.shape->real_weight : 0.0F;
+  for (int q = 0; q < kDenseRows; ++q, factors += lanes) {
+    const int64_t count = q < rows ? nodes : 0;
+    for (int64_t t = 0; t < count; ++t) factors[t] = added;
+    for (int64_t t = count; t < lanes; ++t) factors[t] = 0;
     if (q >= rows) continue;
-    if (nodes % kLanes != 0) added[tiles - 1] = static_cast<uint16_t>((1U << (nodes % kLanes)) - 1);
-    const auto clear = [&](int64_t node) { added[node / kLanes] &= static_cast<uint16_t>(~(1U << (node % kLanes))); };
-    clear(row + q);
+    factors[row + q] = 0;
     for (int64_t p = g.pair_begin[g.begin + row + q]; p < g.pair_begin[g.begin + row + q + 1]; ++p) {
-      const int64_t other = g.other[p] - g.begin;
-      clear(other);
-      real[other / kLanes] |= static_cast<uint16_t>(1U << (other % kLanes));
+      factors[g.other[p] - g.begin] = real;
     }
   }
 }
@@ -393,69 +427,53 @@ SAN_ALONE void scores(const RowMatrix w, int rows, int width, const float* __res
       });
 }
 
-// Rows of pairs with `count` lanes from lane `first` on: s1, s2: scores of real edges and of added pairs.
+// Of one piece of the rows: factors [rows][stride], scores of real edges s1 (kReal).
 struct PairRows {
-  int rows;  // a multiple of 4
-  int64_t first, count, tiles;
-  const uint16_t *added, *real;
-  V real_weight, added_weight;
+  const float* factors;
+  int64_t stride;
   float *s1, *s2;
 };
 
 template <bool kReal>
-struct PairAt {
-  VI real{};
-  V score, weight;
-  SAN_INLINE PairAt make(const PairRows& p, int q, int64_t t, VU lane_bits) {
-    PairAt a;
-    const int64_t tile = q * p.tiles + (p.first + t) / kLanes, at = q * kTokenPiece + t;
-    a.score = load(p.s2 + at);
-    a.weight = select(lane_mask(p.added[tile], lane_bits), p.added_weight);
-    if (kReal) {
-      a.real = lane_mask(p.real[tile], lane_bits);
-      a.score = choose(a.real, load(p.s1 + at), a.score);
-      a.weight = choose(a.real, p.real_weight, a.weight);
-    }
-    return a;
-  }
-};
+SAN_INLINE V score_of(V added, const PairRows& p, int64_t at, V factor) {
+  return kReal ? ((VI)factor < 0 ? added : load(p.s1 + at)) : added;
+}
 
-SAN_INLINE VU bits_of_lanes(int64_t t) { return splat_u(1U << (t % kLanes)) << lane_numbers(); }
-
-// s2 -> weights; z[t] += their sum over the rows.
+// s2: scores of added pairs -> the pairs' weights; z[t] += their sum over the rows.
 template <bool kReal>
-SAN_ALONE void pair_weights(const PairRows& p, float* __restrict z) {
-  for (int64_t t = 0; t < p.count; t += VL) {
-    const VU lane_bits = bits_of_lanes(t);
+SAN_ALONE void pair_weights(const PairRows p, int rows, int64_t count, float* __restrict z) {
+  for (int64_t t = 0; t < count; t += VL) {
     V sum = load(z + t);
 #pragma GCC unroll 1
-    for (int q = 0; q < p.rows; ++q) {
-      const auto a = PairAt<kReal>::make(p, q, t, lane_bits);
-      const V w = power_of_two(clamp_score(a.score)) * a.weight;
-      sum += w;
-      store(p.s2 + q * kTokenPiece + t, w);
+    for (int q = 0; q < rows; ++q) {
+      const int64_t at = q * kTokenPiece + t;
+      const V factor = load(p.factors + q * p.stride + t);
+      const V weight = power_of_two(clamp_score(score_of<kReal>(load(p.s2 + at), p, at, factor))) * absolute(factor);
+      sum += weight;
+      store(p.s2 + at, weight);
     }
     store(z + t, sum);
   }
 }
 
-// d: gradients of the weights -> the weights times share; s1, s2 -> gradients of the scores. share, dot: per row.
+// d: gradients of the weights -> the weights times share; s2 = gradients of added pairs' scores, s1 = of real edges'. share,
+// dot: per row.
 template <bool kReal>
-SAN_ALONE void pair_gradients(const PairRows& p, const float* share, const float* dot, float* __restrict d) {
-  for (int64_t t = 0; t < p.count; t += VL) {
-    const VU lane_bits = bits_of_lanes(t);
+SAN_ALONE void pair_gradients(const PairRows p, int rows, int64_t count, const float* share, const float* dot,
+                              float* __restrict d) {
+  for (int64_t t = 0; t < count; t += VL) {
 #pragma GCC unroll 1
-    for (int q = 0; q < p.rows; ++q) {
-      const auto a = PairAt<kReal>::make(p, q, t, lane_bits);
+    for (int q = 0; q < rows; ++q) {
       const int64_t at = q * kTokenPiece + t;
-      const V clamped = clamp_score(a.score);
-      const V w = power_of_two(clamped) * a.weight * share[q];
-      const V ds = select(clamped == a.score, w * (load(d + at) - dot[q]));
-      store(d + at, w);
+      const V factor = load(p.factors + q * p.stride + t);
+      const V score = score_of<kReal>(load(p.s2 + at), p, at, factor), clamped = clamp_score(score);
+      const V weight = power_of_two(clamped) * absolute(factor) * splat(share[q]);
+      const V ds = select(clamped == score, weight * (load(d + at) - splat(dot[q])));
+      store(d + at, weight);
       if (kReal) {
-        const V ds1 = select(a.real, ds);
-        store(p.s1 + at, ds1);
-        store(p.s2 + at, ds - ds1);  // the other kind's, exactly
+        const VI added = (VI)factor < 0;
+        store(p.s1 + at, select(~added, ds));
+        store(p.s2 + at, select(added, ds));
       } else {
         store(p.s2 + at, ds);
       }
@@ -468,32 +486,26 @@ template <int K, bool kReal>
 static void dense_forward_k(const DenseGraph& g) {
   const AttentionShape& s = *g.shape;
   const int heads = s.heads, width = s.head_width(), count = g.head_end - g.head_begin;
-  const int64_t nodes = g.end - g.begin, lanes = g.padded(), size = lanes * width;
+  const int64_t nodes = g.end - g.begin, lanes = g.padded(), size = lanes * width, used = (nodes + VL - 1) / VL * VL;
   float *q2 = g.scratch, *q1 = q2 + count * size, *num = q1 + (kReal ? count * size : 0), *z = num + count * size;
-  float *s2 = z + count * lanes, *s1 = s2 + kDenseRows * kTokenPiece;
-  auto* masks = reinterpret_cast<uint16_t*>(s1 + kDenseRows * kTokenPiece);
-  uint16_t* real_masks = masks + kDenseRows * (lanes / kLanes);
+  float *s2 = z + count * lanes, *s1 = s2 + kDenseRows * kTokenPiece, *factors = s1 + kDenseRows * kTokenPiece;
   pack_heads(g, g.scaled_q, s.d, q2);
   if (kReal) pack_heads(g, g.scaled_q1, s.d, q1);
-  for (int64_t i = 0; i < count * (size + lanes); i += VL) store(num + i, V{});
+  for (int64_t i = 0; i < count * lanes; i += VL) store(z + i, V{});
   for (int64_t row = 0; row < nodes; row += kDenseRows) {
     const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows);
-    pair_masks(g, row, rows, masks, real_masks);
+    pair_factors<kReal>(g, row, rows, factors);
     for (int h = 0; h < count; ++h) {
       const float* source = g.projections + (g.begin + row) * s.ld + g.head_begin + h;
       const int64_t head = h * size;
-      for (int64_t first = 0; first < lanes; first += kTokenPiece) {
-        const int64_t piece = lanes - first < kTokenPiece ? lanes - first : kTokenPiece;
+      for (int64_t first = 0; first < used; first += kTokenPiece) {
+        const int64_t piece = used - first < kTokenPiece ? used - first : kTokenPiece;
         token_groups(piece, [&]<int TV>(int64_t t) {
           const int64_t at = head + token_at(width, first + t);
-          scores<K, TV>({source + s.k2, s.ld, heads}, rows, width, q2 + at, s2 + t);
           if (kReal) scores<K, TV>({source + s.k1, s.ld, heads}, rows, width, q1 + at, s1 + t);
-        });
-        pair_weights<kReal>({rows, first, piece, lanes / kLanes, masks, real_masks, splat(s.real_weight),
-                             splat(s.added_weight), s1, s2},
-                            z + h * lanes + first);
-        token_groups(piece, [&]<int TV>(int64_t t) {
-          from_rows<K, TV>({source + s.v, s.ld, heads}, rows, width, s2 + t, num + head + token_at(width, first + t), false);
+          scores<K, TV>({source + s.k2, s.ld, heads}, rows, width, q2 + at, s2 + t);
+          pair_weights<kReal>({factors + first + t, lanes, s1 + t, s2 + t}, rows, TV * VL, z + h * lanes + first + t);
+          from_rows<K, TV>({source + s.v, s.ld, heads}, rows, width, s2 + t, num + at, row == 0);
         });
       }
     }
@@ -510,23 +522,18 @@ static void dense_backward_k(const DenseGraph& g) {
   const AttentionShape& s = *g.shape;
   const int heads = s.heads, width = s.head_width(), count = g.head_end - g.head_begin;
   const int64_t nodes = g.end - g.begin, lanes = g.padded(), size = lanes * width, all = count * size;
+  const int64_t used = (nodes + VL - 1) / VL * VL;
   float *v = g.scratch, *k2 = v + all, *dv = k2 + all, *dk2 = dv + all, *k1 = dk2 + all, *dk1 = k1 + (kReal ? all : 0);
   float *s2 = dk1 + (kReal ? all : 0), *s1 = s2 + kDenseRows * kTokenPiece, *d = s1 + kDenseRows * kTokenPiece;
   const int64_t acc_size = int64_t{kDenseRows} * width * VL;
   float *acc = d + kDenseRows * kTokenPiece, *sums = acc + 2 * acc_size, *dq = sums + kDenseRows * width, *share = dq + 2 * kDenseRows * s.d,
-        *dot = share + kDenseRows;
-  auto* masks = reinterpret_cast<uint16_t*>(dot + kDenseRows);
-  uint16_t* real_masks = masks + kDenseRows * (lanes / kLanes);
+        *dot = share + kDenseRows, *factors = dot + kDenseRows;
   pack_heads(g, g.projections + s.v, s.ld, v);
   pack_heads(g, g.projections + s.k2, s.ld, k2);
-  for (int64_t i = 0; i < 2 * all; i += VL) store(dv + i, V{});
-  if (kReal) {
-    pack_heads(g, g.projections + s.k1, s.ld, k1);
-    for (int64_t i = 0; i < all; i += VL) store(dk1 + i, V{});
-  }
+  if (kReal) pack_heads(g, g.projections + s.k1, s.ld, k1);
   for (int64_t row = 0; row < nodes; row += kDenseRows) {
     const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows), padded = (rows + 3) / 4 * 4;
-    pair_masks(g, row, rows, masks, real_masks);
+    pair_factors<kReal>(g, row, rows, factors);
     for (int h = 0; h < count; ++h) {
       const int64_t target = g.begin + row, head = h * size;
       const int number = g.head_begin + h;
@@ -536,26 +543,20 @@ static void dense_backward_k(const DenseGraph& g) {
         share[q] = q < rows ? g.share[(target + q) * heads + number] : 0;
         dot[q] = q < rows ? g.dot[(target + q) * heads + number] : 0;
       }
-      for (int64_t i = 0; i < (kReal ? 2 : 1) * acc_size; i += VL) store(acc + i, V{});
-      for (int64_t first = 0; first < lanes; first += kTokenPiece) {
-        const int64_t piece = lanes - first < kTokenPiece ? lanes - first : kTokenPiece;
+      for (int64_t first = 0; first < used; first += kTokenPiece) {
+        const int64_t piece = used - first < kTokenPiece ? used - first : kTokenPiece;
         token_groups(piece, [&]<int TV>(int64_t t) {
           const int64_t at = head + token_at(width, first + t);
-          scores<K, TV>(to_q2, rows, width, k2 + at, s2 + t);
           if (kReal) scores<K, TV>(to_q1, rows, width, k1 + at, s1 + t);
           scores<K, TV>(to_out, rows, width, v + at, d + t);
+          scores<K, TV>(to_q2, rows, width, k2 + at, s2 + t);
+          pair_gradients<kReal>({factors + first + t, lanes, s1 + t, s2 + t}, padded, TV * VL, share, dot, d + t);
+          from_rows<K, TV>(to_out, rows, width, d + t, dv + at, row == 0);
+          from_rows<K, TV>(to_q2, rows, width, s2 + t, dk2 + at, row == 0);
+          if (kReal) from_rows<K, TV>(to_q1, rows, width, s1 + t, dk1 + at, row == 0);
         });
-        pair_gradients<kReal>({padded, first, piece, lanes / kLanes, masks, real_masks, splat(s.real_weight),
-                               splat(s.added_weight), s1, s2},
-                              share, dot, d);
-        token_groups(piece, [&]<int TV>(int64_t t) {
-          const int64_t at = head + token_at(width, first + t);
-          from_rows<K, TV>(to_out, rows, width, d + t, dv + at, false);
-          from_rows<K, TV>(to_q2, rows, width, s2 + t, dk2 + at, false);
-          if (kReal) from_rows<K, TV>(to_q1, rows, width, s1 + t, dk1 + at, false);
-        });
-        outer_lanes<K>(s2, padded, k2 + head, width, first, piece, acc);
-        if (kReal) outer_lanes<K>(s1, padded, k1 + head, width, first, piece, acc + acc_size);
+        outer_lanes<K>(s2, padded, k2 + head, width, first, piece, acc, first == 0);
+        if (kReal) outer_lanes<K>(s1, padded, k1 + head, width, first, piece, acc + acc_size, first == 0);
       }
       // Queries: dq[q][c] = sum of ds[q][t] * k[c][t].
       for (int kind = 0; kind < (kReal ? 2 : 1); ++kind) {
@@ -567,16 +568,22 @@ static void dense_backward_k(const DenseGraph& g) {
         }
       }
     }
-    const auto queries = [&](const float* gradient, int q_at, const float* e, float* d_e) {
+    const bool all_heads = g.head_end - g.head_begin == heads;
+    const auto queries = [&](const float* gradient, int q_at, const float* __restrict e, float* __restrict d_e) {
       for (int q = 0; q < rows; ++q) {
         const float *from = g.projections + (g.begin + row + q) * s.ld + q_at, *d_row = gradient + q * s.d;
-        float* to = g.d_projections + (g.begin + row + q) * s.ld + q_at;
-        for (int c = 0; c < s.d; c += heads) {
-          for (int i = c + g.head_begin; i < c + g.head_end; ++i) {
+        float* __restrict to = g.d_projections + (g.begin + row + q) * s.ld + q_at;
+        const auto features = [&](int begin, int end) {
+          for (int i = begin; i < end; ++i) {
             to[i] += d_row[i] * e[i];
             d_e[i] += d_row[i] * from[i];
           }
+        };
+        if (all_heads) {
+          features(0, s.d);
+          continue;
         }
+        for (int c = 0; c < s.d; c += heads) features(c + g.head_begin, c + g.head_end);
       }
     };
     queries(dq, s.q2, g.e, g.d_e);

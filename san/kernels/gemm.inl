@@ -50,38 +50,39 @@ static void gemm_rows(const Gemm& g, int64_t column, int64_t columns, int64_t de
     gemm_tile<MV, NR>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
                       accumulate);
   }
-  if constexpr (NR >= 4) {
-    for (; r + 2 <= g.rows; r += 2) {
-      gemm_tile<MV, 2>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
+  const auto rest = [&]<int R>() {
+    for (; r + R <= g.rows; r += R) {
+      gemm_tile<MV, R>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
                        accumulate);
     }
-  }
-  for (; r < g.rows; ++r) {
-    gemm_tile<MV, 1>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
-                     accumulate);
-  }
+  };
+  if constexpr (NR > 4) rest.template operator()<4>();
+  rest.template operator()<2>();
+  rest.template operator()<1>();
 }
 
 static void gemm(const Gemm& g) {
-  constexpr int64_t kDepth = 320;  // rows of A that stay in the cache
+  // Rows of A that stay in the first-level cache, beside B's where those are not contiguous (gradients of weights).
+  const int64_t most = g.b_depth == 1 ? 320 : 128;
   if (g.depth == 0) {
     for (int64_t r = 0; r < g.rows && !g.accumulate; ++r) {
       for (int64_t j = 0; j < g.columns; ++j) g.c[r * g.ldc + j] = 0;
     }
     return;
   }
-  for (int64_t p = 0; p < g.depth; p += kDepth) {
-    const int64_t depth = g.depth - p < kDepth ? g.depth - p : kDepth;
+  for (int64_t p = 0; p < g.depth; p += most) {
+    const int64_t depth = g.depth - p < most ? g.depth - p : most;
     const bool accumulate = g.accumulate || p > 0;
     for (int64_t column = 0; column < g.columns;) {
       const int64_t left = g.columns - column, vectors = (left + VL - 1) / VL;
-      // Wide tiles; the last two share what is left evenly.
 #if SAN_VL == 16
+      // Wide tiles; the last two share what is left evenly.
       constexpr int kWide = 4;
+      const int64_t take = vectors <= kWide ? vectors : vectors < 2 * kWide ? (vectors + 1) / 2 : kWide;
 #else
-      constexpr int kWide = 2;
+      // 16 registers: 12 sums, which hide a multiplication's latency of 4 cycles. An odd number ends in one tile of 3.
+      const int64_t take = vectors == 3 ? 3 : vectors == 1 ? 1 : 2;
 #endif
-      int64_t take = vectors <= kWide ? vectors : vectors < 2 * kWide ? (vectors + 1) / 2 : kWide;
       const int64_t columns = left < take * VL ? left : take * VL;
       switch (take) {
 #if SAN_VL == 16
@@ -97,11 +98,14 @@ static void gemm(const Gemm& g) {
         default:
           gemm_rows<1, 8>(g, column, columns, p, depth, accumulate);
 #else
+        case 3:
+          gemm_rows<3, 4>(g, column, columns, p, depth, accumulate);
+          break;
         case 2:
-          gemm_rows<2, 4>(g, column, columns, p, depth, accumulate);
+          gemm_rows<2, 6>(g, column, columns, p, depth, accumulate);
           break;
         default:
-          gemm_rows<1, 4>(g, column, columns, p, depth, accumulate);
+          gemm_rows<1, 8>(g, column, columns, p, depth, accumulate);
 #endif
       }
       column += columns;

@@ -47,7 +47,7 @@ int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads) {
   const int64_t lanes = (nodes + kLanes - 1) / kLanes * kLanes, width = shape.head_width();
   const int64_t packed = 6 * heads * lanes * width + heads * lanes;
   const int64_t rows = kDenseRows * (3 * kTokenPiece + 2 * width * kLanes + width + 2 * shape.d + 2) + kLanes;
-  return packed + rows + kDenseRows * lanes / kLanes + kPad;  // the last: two masks of 16 bits
+  return packed + rows + kDenseRows * lanes + kPad;
 }
 
 }  // namespace san

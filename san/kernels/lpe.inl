@@ -333,7 +333,7 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
     }
   }
   for (int h = f.begin; h < f.end; h += kHiddenStep) {
-    for (int64_t i = 0; i < (2 * k + 1) * kHiddenStep * VL; i += VL) store(acc1 + i, V{});
+    for (int64_t i = 0; i < kHiddenStep * VL; i += VL) store(acc_bias + i, V{});
     // Blocks lie one after the other, so that a piece may run over from one into the next.
     for (int64_t from = 0; from < all; from += piece) {
       const int64_t count = all - from < piece ? all - from : piece;
@@ -343,8 +343,8 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
         hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t, acc_bias);
         from_rows<K, TV>({layer.ff1 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, d_hidden + t, f.d_x + at, h == f.begin);
       });
-      outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1);
-      outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2);
+      outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1, from == 0);
+      outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2, from == 0);
     }
     add_lane_sums(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
     add_lane_sums(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);

@@ -43,27 +43,65 @@ static void norm_backward(float* __restrict dy, const float* __restrict x, int64
   }
 }
 
-static void drop(float* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row) {
-  if (!dropout.active()) return;
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint32_t bits = mask_row(dropout.key, static_cast<uint32_t>(first_row + r));
-    for (int64_t c = 0; c < d; ++c) {
-      const auto column = static_cast<uint32_t>(c);
-      const uint32_t number = mask_number(bits, mask_column(dropout.key, column / 2), (column & 1) != 0);
-      x[r * d + c] = number < dropout.threshold ? 0.0F : x[r * d + c] * dropout.scale;
+// Dropout of rows whose lanes are columns: the columns' bits are the same for every row.
+struct ColumnMask {
+  static constexpr int64_t kMost = 512;  // columns at a time
+  uint32_t bits[kMost];
+  VU shift;  // even columns decide by lower bits: see mask_number
+  uint32_t threshold;
+  void prepare(const Dropout& d, int64_t first, int64_t count) {  // first: even
+    threshold = d.threshold << 16;
+    for (int i = 0; i < VL; ++i) shift[i] = i % 2 == 0 ? 11 : 0;
+    for (int64_t c = 0; c < count; c += VL) {
+      store_u(bits + c, hash_vector(~d.key, (lane_numbers() + static_cast<uint32_t>(first + c)) >> 1));
+    }
+  }
+  VI keep(VU row_bits, int64_t c) const {
+    return (VI)((((row_bits ^ load_u(bits + c)) * kMaskMultiplier) << shift) >= threshold);
+  }
+};
+
+// x = value(x, column), dropped.
+template <class Value>
+SAN_INLINE void drop_rows(float* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row, const Value& value) {
+  ColumnMask mask;
+  for (int64_t first = 0; first < d; first += ColumnMask::kMost) {
+    const int64_t count = d - first < ColumnMask::kMost ? d - first : ColumnMask::kMost;
+    mask.prepare(dropout, first, count);
+    for (int64_t r = 0; r < rows; ++r) {
+      const VU bits = splat_u(mask_row(dropout.key, static_cast<uint32_t>(first_row + r)));
+      float* row = x + r * d + first;
+      int64_t c = 0;
+      for (; c + VL <= count; c += VL) {
+        store(row + c, select(mask.keep(bits, c), value(load(row + c), first + c, VL) * dropout.scale));
+      }
+      if (c < count) {
+        const int64_t left = count - c;
+        store_some(row + c, select(mask.keep(bits, c), value(load_some(row + c, left), first + c, left) * dropout.scale), left);
+      }
     }
   }
 }
 
+static void drop(float* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row) {
+  if (!dropout.active()) return;
+  drop_rows(x, rows, d, dropout, first_row, [](V v, int64_t, int64_t) { return v; });
+}
+
 static void bias_relu(float* __restrict x, int64_t rows, int64_t d, const float* __restrict bias, const Dropout& dropout,
                       int64_t first_row) {
+  if (dropout.active()) {
+    drop_rows(x, rows, d, dropout, first_row, [&](V v, int64_t c, int64_t count) {
+      return maximum(v + (count == VL ? load(bias + c) : load_some(bias + c, count)), V{});
+    });
+    return;
+  }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < d; ++c) {
       const float v = x[r * d + c] + bias[c];
       x[r * d + c] = v > 0 ? v : 0;
     }
   }
-  drop(x, rows, d, dropout, first_row);
 }
 
 static void relu_backward(float* __restrict d, const float* __restrict y, int64_t count, float scale) {

@@ -11,8 +11,10 @@ SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes *
 // Floats from one vector of tokens to the next: the next position, or the other lanes of the same one.
 #if SAN_VL == 16
 #define SAN_NEXT(v) ((v) * k * kLanes)
+#elif SAN_VL == 8
+#define SAN_NEXT(v) ((v) / 2 * k * kLanes + (v) % 2 * VL)  // groups start at an even vector
 #else
-#define SAN_NEXT(v) ((v) * VL)  // groups of two vectors start at an even one
+#define SAN_NEXT(v) ((v) * VL)  // groups of at most two vectors, which start at an even one
 #endif
 
 // w[q][c] = at[q * row + c * column]
@@ -53,56 +55,77 @@ SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __
   }
 }
 
-// Columns that are summed at a time: a narrow last tile repeats its last column, so that 6 is better cut 3 + 3 than 4 + 2.
-template <int K>
-constexpr int kColumns = K == 3 || K == 6 ? 3 : 4;
+// Calls work.operator()<C>(column) for tiles of at most kMost columns that cover k: 6 is better cut 3 + 3 than 4 + 2.
+template <int kMost, class Work>
+SAN_INLINE void column_tiles(int k, const Work& work) {
+  for (int column = 0; column < k;) {
+    const int left = k - column, take = left <= kMost ? left : left < 2 * kMost ? (left + 1) / 2 : kMost;
+    switch (take) {
+      case 6:
+        if constexpr (kMost >= 6) work.template operator()<6>(column);
+        break;
+      case 4:
+        if constexpr (kMost >= 4) work.template operator()<4>(column);
+        break;
+      case 3:
+        work.template operator()<3>(column);
+        break;
+      case 2:
+        work.template operator()<2>(column);
+        break;
+      default:
+        work.template operator()<1>(column);
+    }
+    column += take;
+  }
+}
 
 // y[c][t] (+)= sum over q < rows of w[q][c] * from[q][t].
 template <int K, int TV>
 SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __restrict from, float* __restrict y,
                          bool first) {
-  constexpr int C = kColumns<K>;
   const int k = K > 0 ? K : width;
-  for (int column = 0; column < k; column += C) {
+  // At least 8 sums, or a multiplication waits for the one before.
+  column_tiles<VL == 8 && K == 6 && TV <= 2 ? 6 : 4>(k, [&]<int C>(int column) {
     const float* w = m.at + column * m.column;
     float* to = y + column * kLanes;
-    int at[C];
     V sum[C][TV];
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      at[c] = column + c < k ? c : k - 1 - column;
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) sum[c][v] = first ? V{} : load(to + at[c] * kLanes + SAN_NEXT(v));
+    for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TV; ++v) sum[c][v] = first ? V{} : load(to + c * kLanes + SAN_NEXT(v));
     }
 #pragma GCC unroll 1
     for (int q = 0; q < rows; ++q, w += m.row) {
-      V u[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) u[c] = splat(w[at[c] * m.column]);
+      V g[TV];
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) {
-        const V g = load(from + q * kTokenPiece + v * VL);
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) sum[c][v] += g * u[c];
+      for (int v = 0; v < TV; ++v) g[v] = load(from + q * kTokenPiece + v * VL);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) {
+        const V u = splat(w[c * m.column]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TV; ++v) sum[c][v] += g[v] * u;
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) store(to + at[c] * kLanes + SAN_NEXT(v), sum[c][v]);
+      for (int v = 0; v < TV; ++v) store(to + c * kLanes + SAN_NEXT(v), sum[c][v]);
     }
-  }
+  });
 }
 
 // Calls work.operator()<TV>(t) for groups of vectors that cover `count` tokens, t = a group's first.
 template <class Work>
 SAN_INLINE void token_groups(int64_t count, const Work& work) {
   int64_t t = 0;
-  constexpr int64_t kMost = VL == 16 ? 5 : 2;
+  [[maybe_unused]] constexpr int64_t kMost = VL == 16 ? 5 : 2;
   while (t < count) {
     const int64_t left = (count - t) / VL;
 #if SAN_VL == 16
     const int64_t groups = (left + kMost - 1) / kMost, take = (left + groups - 1) / groups;  // 6 = 3 + 3, not 5 + 1
+#elif SAN_VL == 8
+    const int64_t take = left == 3 ? 3 : left < kMost ? left : kMost;  // a single one would have too few sums
 #else
     const int64_t take = left < kMost ? left : kMost;
 #endif
@@ -114,6 +137,8 @@ SAN_INLINE void token_groups(int64_t count, const Work& work) {
       case 4:
         work.template operator()<4>(t);
         break;
+#endif
+#if SAN_VL >= 8
       case 3:
         work.template operator()<3>(t);
         break;
@@ -153,30 +178,29 @@ SAN_INLINE V sums_of(V* acc) {
 #endif
 }
 
-// acc[q][c] += from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x; row
+// acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x; row
 // q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left for later.
 template <int K>
 SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
-                           int64_t count, float* __restrict acc) {
-  constexpr int R = VL / 4, C = kColumns<K>;
+                           int64_t count, float* __restrict acc, bool start) {
+  constexpr int R = 4;
   const int k = K > 0 ? K : width;
   for (int row = 0; row < rows; row += R) {
-    for (int column = 0; column < k; column += C) {
-      int at[C];
+    column_tiles<VL == 16 ? 4 : 3>(k, [&]<int C>(int column) {  // of 32 or 16 registers
       V sum[R][C];
+      float* to = acc + (row * k + column) * VL;
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        at[c] = column + c < k ? column + c : k - 1;
+      for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) sum[r][c] = load(acc + ((row + r) * k + at[c]) * VL);
+        for (int c = 0; c < C; ++c) sum[r][c] = start ? V{} : load(to + (r * k + c) * VL);
       }
       const float* a = from + row * kTokenPiece;
 #pragma GCC unroll 1
       for (int64_t t = 0; t < count; t += VL) {
-        const float* b = x + token_at(k, first + t);
+        const float* b = x + token_at(k, first + t) + column * kLanes;
         V xv[C];
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) xv[c] = load(b + at[c] * kLanes);
+        for (int c = 0; c < C; ++c) xv[c] = load(b + c * kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           const V y = load(a + r * kTokenPiece + t);
@@ -185,11 +209,11 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
         }
       }
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
+      for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) store(acc + ((row + r) * k + at[c]) * VL, sum[r][c]);
+        for (int c = 0; c < C; ++c) store(to + (r * k + c) * VL, sum[r][c]);
       }
-    }
+    });
   }
 }
 
