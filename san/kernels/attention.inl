@@ -402,16 +402,22 @@ template <bool kReal>
 static void pair_factors(const DenseGraph& g, int64_t row, int rows, float* factors) {
   const int64_t nodes = g.end - g.begin, lanes = g.padded();
   const float added = kReal ? -g.shape->added_weight : g.shape->added_weight, real = kReal ? g.shape->real_weight : 0.0F;
-  for (int q = 0; q < kDenseRows; ++q, factors += lanes) {
-    const int64_t count = q < rows ? nodes : 0;
-    for (int64_t t = 0; t < count; ++t) factors[t] = added;
-    for (int64_t t = count; t < lanes; ++t) factors[t] = 0;
-    if (q >= rows) continue;
+  V last[kLanes / VL];  // of a row: the graph may end in it
+#pragma GCC unroll 4
+  for (int v = 0; v < kLanes / VL; ++v) {
+    last[v] = select((VI)(lane_numbers() + static_cast<uint32_t>(lanes - kLanes + v * VL)) < static_cast<int32_t>(nodes),
+                     splat(added));
+  }
+  for (int q = 0; q < rows; ++q, factors += lanes) {
+    for (int64_t t = 0; t + kLanes < lanes; t += VL) store(factors + t, splat(added));
+#pragma GCC unroll 4
+    for (int v = 0; v < kLanes / VL; ++v) store(factors + lanes - kLanes + v * VL, last[v]);
     factors[row + q] = 0;
     for (int64_t p = g.pair_begin[g.begin + row + q]; p < g.pair_begin[g.begin + row + q + 1]; ++p) {
       factors[g.other[p] - g.begin] = real;
     }
   }
+  for (int64_t i = 0; i < (kDenseRows - rows) * lanes; i += VL) store(factors + i, V{});
 }
 
 template <int K, int TV>
@@ -560,8 +566,7 @@ static void dense_backward_k(const DenseGraph& g) {
       }
       // Queries: dq[q][c] = sum of ds[q][t] * k[c][t].
       for (int kind = 0; kind < (kReal ? 2 : 1); ++kind) {
-        for (int i = 0; i < rows * width; ++i) sums[i] = 0;
-        add_lane_sums(acc + kind * acc_size, static_cast<int64_t>(rows) * width, 1, sums);
+        lane_sums<false>(acc + kind * acc_size, static_cast<int64_t>(rows) * width, 1, sums);
         float* to = dq + kind * kDenseRows * s.d + number;
         for (int q = 0; q < rows; ++q) {
           for (int c = 0; c < width; ++c) to[q * s.d + c * heads] = sums[q * width + c];

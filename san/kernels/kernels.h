@@ -165,7 +165,7 @@ struct PairsBackward {
 // All pairs of the nodes of a graph, for some of the heads: added pairs, which share one edge vector, and, where the graph's
 // real edges are many and all of one type, those too (scaled_q1 is not null; joint norm only).
 inline constexpr float kLog2E = 1.44269504F;
-inline constexpr int kDenseRows = 16;  // nodes whose pairs with all others are worked on together
+inline constexpr int kDenseRows = 32;  // nodes whose pairs with all others are worked on together
 struct DenseGraph {
   const AttentionShape* shape;
   const float* projections;           // _pad

@@ -1,42 +1,35 @@
 // The LPE encoder. Lanes are sequences, so nothing is ever summed across a vector except for weight gradients.
 
 constexpr float kLpeEps = 1e-5F;
-static void lpe_linear(const float* w, const float* bias, const float* x, float* y, int in, int out, int64_t tokens) {
-  for (int64_t t = 0; t < tokens; t += VL) {
-    const float* from = x + token_at(in, t);
+
+// y[o][t] (+)= bias[o] + sum_i m[o][i] * x[i][t], o < out, i < in.
+static void linear_map(const RowMatrix m, const float* bias, const float* x, float* y, int in, int out, int64_t tokens,
+                       bool accumulate) {
+  token_groups(tokens, [&]<int TV>(int64_t t) {
     float* to = y + token_at(out, t);
-    int o = 0;
-    for (; o + 4 <= out; o += 4) {
-      V acc[4];
+    products<0, TV>(
+        m, out, in, x + token_at(in, t), [&](int o) { return splat(bias == nullptr ? 0.0F : bias[o < out ? o : out - 1]); },
+        [&](int o, V(*a)[TV]) {
 #pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) acc[q] = splat(bias == nullptr ? 0.0F : bias[o + q]);
-      for (int i = 0; i < in; ++i) {
-        const V xv = load(from + i * kLanes);
-#pragma GCC unroll 4
-        for (int q = 0; q < 4; ++q) acc[q] += xv * w[(o + q) * in + i];
-      }
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) store(to + (o + q) * kLanes, acc[q]);
-    }
-    for (; o < out; ++o) {
-      V acc = splat(bias == nullptr ? 0.0F : bias[o]);
-      for (int i = 0; i < in; ++i) acc += load(from + i * kLanes) * w[o * in + i];
-      store(to + o * kLanes, acc);
-    }
-  }
+          for (int q = 0; q < 4; ++q) {
+            if (o + q >= out) break;
+#pragma GCC unroll 8
+            for (int v = 0; v < TV; ++v) {
+              float* at = to + (o + q) * kLanes + token_at(out, v * VL);
+              store(at, accumulate ? load(at) + a[q][v] : a[q][v]);
+            }
+          }
+        });
+  });
+}
+
+static void lpe_linear(const float* w, const float* bias, const float* x, float* y, int in, int out, int64_t tokens) {
+  linear_map({w, in, 1}, bias, x, y, in, out, tokens, false);
 }
 
 // dX[i][t] (+)= sum_o W[o][i] dY[o][t]
 static void lpe_linear_back(const float* w, const float* dy, float* dx, int in, int out, int64_t tokens, bool accumulate) {
-  for (int64_t t = 0; t < tokens; t += VL) {
-    const float* from = dy + token_at(out, t);
-    float* to = dx + token_at(in, t);
-    for (int i = 0; i < in; ++i) {
-      V acc = accumulate ? load(to + i * kLanes) : V{};
-      for (int o = 0; o < out; ++o) acc += load(from + o * kLanes) * w[o * in + i];
-      store(to + i * kLanes, acc);
-    }
-  }
+  linear_map({w, 1, in}, nullptr, dy, dx, out, in, tokens, accumulate);
 }
 
 // Sum over tokens of feature c of an array of `width` features.
@@ -47,27 +40,35 @@ static float feature_sum(const float* x, int width, int c, int64_t tokens) {
 }
 
 static void lpe_linear_gradient(const float* dy, const float* x, float* dw, float* db, int in, int out, int64_t tokens) {
-  for (int o = 0; o < out; ++o) {
-    int i = 0;
-    for (; i + 4 <= in; i += 4) {
-      V acc[4] = {};
-      for (int64_t t = 0; t < tokens; t += VL) {
-        const V d = load(dy + token_at(out, t) + o * kLanes);
-        const float* from = x + token_at(in, t) + i * kLanes;
+  constexpr int R = 4, C = VL / 4;  // VL sums, whose lanes are added up together
+  for (int o = 0; o < out; o += R) {
+    for (int i = 0; i < in; i += C) {
+      V acc[R * C] = {};
+      int rows[R], columns[C];  // the last ones stand for those beyond
 #pragma GCC unroll 4
-        for (int q = 0; q < 4; ++q) acc[q] += d * load(from + q * kLanes);
-      }
-      for (int q = 0; q < 4; ++q) dw[o * in + i + q] += sum_of(acc[q]);
-    }
-    for (; i < in; ++i) {
-      V acc{};
+      for (int r = 0; r < R; ++r) rows[r] = (o + r < out ? o + r : out - 1) * kLanes;
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) columns[c] = (i + c < in ? i + c : in - 1) * kLanes;
+#pragma GCC unroll 1
       for (int64_t t = 0; t < tokens; t += VL) {
-        acc += load(dy + token_at(out, t) + o * kLanes) * load(x + token_at(in, t) + i * kLanes);
+        const float *d = dy + token_at(out, t), *from = x + token_at(in, t);
+        V xv[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) xv[c] = load(from + columns[c]);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const V dv = load(d + rows[r]);
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) acc[r * C + c] += dv * xv[c];
+        }
       }
-      dw[o * in + i] += sum_of(acc);
+      const V sums = sums_of(acc);
+      for (int r = 0; r < R && o + r < out; ++r) {
+        for (int c = 0; c < C && i + c < in; ++c) dw[(o + r) * in + i + c] += sums[r * C + c];
+      }
     }
-    if (db != nullptr) db[o] += feature_sum(dy, out, o, tokens);
   }
+  for (int o = 0; db != nullptr && o < out; ++o) db[o] += feature_sum(dy, out, o, tokens);
 }
 
 SAN_INLINE V inverse_root(V x) {
@@ -346,9 +347,9 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
       outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1, from == 0);
       outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2, from == 0);
     }
-    add_lane_sums(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
-    add_lane_sums(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);
-    add_lane_sums(acc_bias, kHiddenStep, scale, f.d_ff1_bias + h);
+    lane_sums<true>(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
+    lane_sums<true>(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);
+    lane_sums<true>(acc_bias, kHiddenStep, scale, f.d_ff1_bias + h);
   }
   if (kDrop) {
     for (int64_t i = 0; i < all * k; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
@@ -445,14 +446,90 @@ static void lpe_norm_backward(const LpeNormBackward& n) {
   }
 }
 
+// One head of attention, backwards, for VL lanes: d_mixed -> d_qkv (added to), mixed (again, for the output map's gradient).
+// W = width of a head known to the compiler, up to 8, whose features then stay in registers; 0 = any. p: 2 T floats.
+template <int W>
+static void head_backward(const LpeBlock& b, int h, int lane, const float* qkv, float* __restrict d_qkv,
+                          const float* d_mixed, float* __restrict mixed, float* __restrict p) {
+  const LpeShape& s = *b.shape;
+  const int k = s.k, m = s.m, width = W > 0 ? W : k / s.heads;
+  const int64_t step = int64_t{3} * k * kLanes;
+  const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(width));
+  const Dropout& drop = b.layer->attention;
+  const VI counts = lane_counts(b, lane);
+  const float* q = qkv + h * width * kLanes + lane;
+  const float *key = q + k * kLanes, *v = key + k * kLanes;
+  float* dq = d_qkv + h * width * kLanes + lane;
+  float *dk = dq + k * kLanes, *dv = dk + k * kLanes, *dp = p + s.tokens();
+  constexpr int kMost = W > 0 ? W : 8;  // features at a time
+  for (int i = 0; i < m; ++i) {
+    attention_row(m, q, key, step, width, i, counts, scale, p);
+    const int64_t own = (int64_t{i} * k + h * width) * kLanes + lane, at_i = i * step;
+    VU bits{};
+    if (drop.active()) bits = token_bits(drop.key, b.first_sequence, m, i * kLanes + lane);
+    for (int first = 0; first < width; first += kMost) {
+      const int count = W > 0 ? W : width - first < kMost ? width - first : kMost;
+      V dm[kMost], mix[kMost];
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) {
+        dm[c] = load(d_mixed + own + (first + c) * kLanes);
+        mix[c] = V{};
+      }
+      for (int j = 0; j < m; ++j) {
+        VI keep = VI{} - 1;
+        if (drop.active()) keep = keep_column(bits, drop, static_cast<uint32_t>(j + m * h));
+        const V used = select(keep, load(p + j * kLanes) * drop.scale);
+        V d{};
+#pragma GCC unroll 8
+        for (int c = 0; c < count; ++c) {
+          const int64_t at = j * step + (first + c) * kLanes;
+          const V vj = load(v + at);
+          d += dm[c] * vj;
+          mix[c] += used * vj;
+          store(dv + at, load(dv + at) + used * dm[c]);
+        }
+        d = select(keep, d * drop.scale);
+        store(dp + j * kLanes, first == 0 ? d : load(dp + j * kLanes) + d);
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) store(mixed + own + (first + c) * kLanes, mix[c]);
+    }
+    V dot{};  // sum of p * dp
+    for (int j = 0; j < m; ++j) dot += load(p + j * kLanes) * load(dp + j * kLanes);
+    for (int first = 0; first < width; first += kMost) {
+      const int count = W > 0 ? W : width - first < kMost ? width - first : kMost;
+      V qi[kMost], sum[kMost];
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) {
+        qi[c] = load(q + at_i + (first + c) * kLanes);
+        sum[c] = V{};
+      }
+      for (int j = 0; j < m; ++j) {
+        const V ds = load(p + j * kLanes) * (load(dp + j * kLanes) - dot) * scale;
+#pragma GCC unroll 8
+        for (int c = 0; c < count; ++c) {
+          const int64_t at = j * step + (first + c) * kLanes;
+          sum[c] += ds * load(key + at);
+          store(dk + at, load(dk + at) + ds * qi[c]);
+        }
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) {
+        const int64_t at = at_i + (first + c) * kLanes;
+        store(dq + at, sum[c]);
+      }
+    }
+  }
+}
+
 static void lpe_attention_backward(const LpeAttentionBackward& a) {
   const LpeBlock& b = a.block;
   const LpeShape& s = *b.shape;
   const LpeLayer& layer = *b.layer;
-  const int k = s.k, m = s.m, width = k / s.heads;
+  const int k = s.k, width = k / s.heads;
   const int64_t tokens = s.tokens(), size = k * tokens;
   float *qkv = b.scratch, *d_qkv = qkv + 3 * size, *mixed = d_qkv + 3 * size, *d_mixed = mixed + size, *d_y = d_mixed + size,
-        *p = d_y + size, *dropped = p + tokens, *dp = dropped + tokens;
+        *p = d_y + size;  // 2 T floats
   float *g_in = a.gradients, *g_in_bias = g_in + 3 * k * k, *g_out = g_in_bias + 3 * k, *g_out_bias = g_out + k * k,
         *g_norm = g_out_bias + k;
   layer_norm_back(k, tokens, a.d, layer.norm1_weight, a.saved.hat1, a.saved.rstd1, g_norm, g_norm + k);
@@ -462,56 +539,17 @@ static void lpe_attention_backward(const LpeAttentionBackward& a) {
   lpe_linear(layer.in_weight, layer.in_bias, a.saved.x, qkv, k, 3 * k, tokens);
   for (int64_t i = 0; i < 3 * size; i += VL) store(d_qkv + i, V{});
 
-  const int64_t step = int64_t{3} * k * kLanes;
-  const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(width));
-  const Dropout& drop = layer.attention;
   for (int lane = 0; lane < kLanes; lane += VL) {
-    const VI counts = lane_counts(b, lane);
     for (int h = 0; h < s.heads; ++h) {
-      const float* q = qkv + h * width * kLanes + lane;
-      const float *key = q + k * kLanes, *v = key + k * kLanes;
-      float* dq = d_qkv + h * width * kLanes + lane;
-      float *dk = dq + k * kLanes, *dv = dk + k * kLanes;
-      for (int i = 0; i < m; ++i) {
-        attention_row(m, q, key, step, width, i, counts, scale, p);
-        const int64_t own = (int64_t{i} * k + h * width) * kLanes + lane;
-        VU bits{};
-        if (drop.active()) bits = token_bits(drop.key, b.first_sequence, m, i * kLanes + lane);
-        V dot{};  // sum of p * dp
-        for (int j = 0; j < m; ++j) {
-          const V weight = load(p + j * kLanes);
-          VI keep = VI{} - 1;
-          float factor = 1;
-          if (drop.active()) {
-            keep = keep_column(bits, drop, static_cast<uint32_t>(j + m * h));
-            factor = drop.scale;
-          }
-          const V used = select(keep, weight * factor);
-          V d{};
-          for (int c = 0; c < width; ++c) {
-            const int64_t at = j * step + c * kLanes;
-            const V dm = load(d_mixed + own + c * kLanes);
-            d += dm * load(v + at);
-            store(dv + at, load(dv + at) + used * dm);
-          }
-          d = select(keep, d * factor);
-          dot += d * weight;
-          store(dropped + j * kLanes, used);
-          store(dp + j * kLanes, d);
-        }
-        for (int c = 0; c < width; ++c) {
-          V sum{};
-          for (int j = 0; j < m; ++j) sum += load(dropped + j * kLanes) * load(v + j * step + c * kLanes);
-          store(mixed + own + c * kLanes, sum);
-        }
-        for (int j = 0; j < m; ++j) {
-          const V ds = load(p + j * kLanes) * (load(dp + j * kLanes) - dot) * scale;
-          for (int c = 0; c < width; ++c) {
-            const int64_t at_i = i * step + c * kLanes, at_j = j * step + c * kLanes;
-            store(dq + at_i, load(dq + at_i) + ds * load(key + at_j));
-            store(dk + at_j, load(dk + at_j) + ds * load(q + at_i));
-          }
-        }
+      switch (width) {
+        case 2:
+          head_backward<2>(b, h, lane, qkv, d_qkv, d_mixed, mixed, p);
+          break;
+        case 4:
+          head_backward<4>(b, h, lane, qkv, d_qkv, d_mixed, mixed, p);
+          break;
+        default:
+          head_backward<0>(b, h, lane, qkv, d_qkv, d_mixed, mixed, p);
       }
     }
   }

@@ -44,7 +44,7 @@ SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __
       const V u0 = splat(w0[at]), u1 = splat(w1[at]), u2 = splat(w2[at]), u3 = splat(w3[at]);
 #pragma GCC unroll 8
       for (int v = 0; v < TV; ++v) {
-        const V xv = load(x + c * kLanes + SAN_NEXT(v));
+        const V xv = in_register(load(x + c * kLanes + SAN_NEXT(v)));
         a[0][v] += xv * u0;
         a[1][v] += xv * u1;
         a[2][v] += xv * u2;
@@ -99,7 +99,7 @@ SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __
     for (int q = 0; q < rows; ++q, w += m.row) {
       V g[TV];
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) g[v] = load(from + q * kTokenPiece + v * VL);
+      for (int v = 0; v < TV; ++v) g[v] = in_register(load(from + q * kTokenPiece + v * VL));
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const V u = splat(w[c * m.column]);
@@ -178,7 +178,8 @@ SAN_INLINE V sums_of(V* acc) {
 #endif
 }
 
-// acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x; row
+// acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x
+// (first: a multiple of 16); row
 // q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left for later.
 template <int K>
 SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
@@ -194,20 +195,25 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) sum[r][c] = start ? V{} : load(to + (r * k + c) * VL);
       }
-      const float* a = from + row * kTokenPiece;
-#pragma GCC unroll 1
-      for (int64_t t = 0; t < count; t += VL) {
-        const float* b = x + token_at(k, first + t) + column * kLanes;
+      const float *a = from + row * kTokenPiece, *b = x + token_at(k, first) + column * kLanes;
+      const auto multiply = [&](int lane) {
         V xv[C];
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) xv[c] = load(b + c * kLanes);
+        for (int c = 0; c < C; ++c) xv[c] = load(b + c * kLanes + lane);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const V y = load(a + r * kTokenPiece + t);
+          const V y = in_register(load(a + r * kTokenPiece + lane));
 #pragma GCC unroll 4
           for (int c = 0; c < C; ++c) sum[r][c] += y * xv[c];
         }
+      };
+      int64_t t = 0;
+#pragma GCC unroll 1
+      for (; t + kLanes <= count; t += kLanes, a += kLanes, b += k * kLanes) {
+#pragma GCC unroll 4
+        for (int lane = 0; lane < kLanes; lane += VL) multiply(lane);
       }
+      for (int lane = 0; t + lane < count; lane += VL) multiply(lane);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -217,14 +223,15 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
   }
 }
 
-// out[i] += scale * the sum of the lanes of vector i, for `count` vectors.
-static void add_lane_sums(const float* acc, int64_t count, float scale, float* out) {
+// out[i] (+)= scale * the sum of the lanes of vector i, for `count` vectors.
+template <bool kAdd>
+static void lane_sums(const float* acc, int64_t count, float scale, float* out) {
   for (; count >= VL; count -= VL, acc += VL * VL, out += VL) {
     V v[VL];
 #pragma GCC unroll 16
     for (int q = 0; q < VL; ++q) v[q] = load(acc + q * VL);
-    store(out, load(out) + sums_of(v) * scale);
+    const V sums = sums_of(v) * scale;
+    store(out, kAdd ? load(out) + sums : sums);
   }
-  for (; count > 0; --count, acc += VL, ++out) *out += scale * sum_of(load(acc));
+  for (; count > 0; --count, acc += VL, ++out) *out = (kAdd ? *out : 0.0F) + scale * sum_of(load(acc));
 }
-

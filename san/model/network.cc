@@ -20,7 +20,7 @@ constexpr float kAttentionEps = 1e-6F;
 constexpr int64_t kRows = 48;            // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
 constexpr int64_t kBlocksTogether = 8;   // LPE blocks between two barriers of the backward pass
 constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
-constexpr int64_t kGradientRows = 24;    // least rows of a weight matrix's gradient that one task computes
+constexpr int64_t kGradientRows = 48;    // least rows of a weight matrix's gradient that one task computes
 constexpr int64_t kGradientPieces = 16;  // about so many tasks where the rows are many
 constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
 

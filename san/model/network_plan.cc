@@ -73,7 +73,8 @@ int64_t NetworkPlan::code_of(int32_t graph, const Batch& batch, int32_t a, int32
 }
 
 // The type of a graph's real edges if they are all alike, none is repeated, and at least one pair in eight has one; else -1.
-int32_t NetworkPlan::dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& neighbours) const {
+// seen_by: per node, the last one that has it as a neighbour.
+int32_t NetworkPlan::dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& seen_by) const {
   const int64_t first = in.begin[static_cast<size_t>(begin)], last = in.begin[static_cast<size_t>(end)];
   if (own_rows || (last - first) * 8 < int64_t{end - begin} * (end - begin)) return -1;
   const int32_t type = in.type[static_cast<size_t>(first)];
@@ -81,10 +82,11 @@ int32_t NetworkPlan::dense_type_of(int32_t begin, int32_t end, std::vector<int32
     if (in.type[static_cast<size_t>(p)] != type) return -1;
   }
   for (int32_t node = begin; node < end; ++node) {
-    neighbours.assign(in.other.begin() + in.begin[static_cast<size_t>(node)],
-                      in.other.begin() + in.begin[static_cast<size_t>(node) + 1]);
-    std::sort(neighbours.begin(), neighbours.end());
-    if (std::adjacent_find(neighbours.begin(), neighbours.end()) != neighbours.end()) return -1;
+    for (int64_t p = in.begin[static_cast<size_t>(node)]; p < in.begin[static_cast<size_t>(node) + 1]; ++p) {
+      int32_t& seen = seen_by[static_cast<size_t>(in.other[static_cast<size_t>(p)])];
+      if (seen == node) return -1;
+      seen = node;
+    }
   }
   return type;
 }
@@ -109,11 +111,15 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
   std::vector<int32_t> edge_type(static_cast<size_t>(edges));
   std::unordered_multimap<uint64_t, int32_t> known;
   for (int64_t e = 0; e < edges && !own_rows; ++e) {
-    const uint64_t hash = hash_row(batch.edge_features, e);
     int32_t type = -1;
-    const auto [begin, end] = known.equal_range(hash);
-    for (auto it = begin; it != end && type < 0; ++it) {
-      if (same_row(batch.edge_features, e, type_edge[static_cast<size_t>(it->second)])) type = it->second;
+    // Often an edge is like the one before.
+    if (e > 0 && same_row(batch.edge_features, e, e - 1)) type = edge_type[static_cast<size_t>(e) - 1];
+    const uint64_t hash = type < 0 ? hash_row(batch.edge_features, e) : 0;
+    if (type < 0) {
+      const auto [begin, end] = known.equal_range(hash);
+      for (auto it = begin; it != end && type < 0; ++it) {
+        if (same_row(batch.edge_features, e, type_edge[static_cast<size_t>(it->second)])) type = it->second;
+      }
     }
     if (type < 0) {
       type = static_cast<int32_t>(type_edge.size());
@@ -192,13 +198,15 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
 
   if (config.full()) {
     // Repeated edges are one pair, self loops none of the complete graph's.
-    std::vector<int32_t> row;
+    std::vector<int32_t> seen_by(static_cast<size_t>(nodes), -1);
     for (int64_t i = 0; i < nodes; ++i) {
-      row.assign(in.other.begin() + in.begin[static_cast<size_t>(i)],
-                 in.other.begin() + in.begin[static_cast<size_t>(i) + 1]);
-      row.push_back(static_cast<int32_t>(i));
-      std::sort(row.begin(), row.end());
-      const auto distinct = std::unique(row.begin(), row.end()) - row.begin();
+      seen_by[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+      int64_t distinct = 1;
+      for (int64_t p = in.begin[static_cast<size_t>(i)]; p < in.begin[static_cast<size_t>(i) + 1]; ++p) {
+        int32_t& seen = seen_by[static_cast<size_t>(in.other[static_cast<size_t>(p)])];
+        distinct += seen != i ? 1 : 0;
+        seen = static_cast<int32_t>(i);
+      }
       const auto g = static_cast<size_t>(graph_of[static_cast<size_t>(i)]);
       added_pairs += batch.node_offsets[g + 1] - batch.node_offsets[g] - distinct;
     }
@@ -206,7 +214,7 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
 
   std::vector<double> cost;
   double total = 0;
-  std::vector<int32_t> neighbours;
+  std::vector<int32_t> seen_by(static_cast<size_t>(nodes), -1);
   // Only where own_rows can never be: whether a graph's edges are worked on densely decides the order of sums, and may not
   // depend on the rest of its batch.
   int64_t possible_types = config.edge_values > 0 ? kMaxSharedTypes + 1 : 1;
@@ -218,7 +226,7 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
   for (int32_t g = 0; g < batch.num_graphs; ++g) {
     const int32_t begin = batch.node_offsets[static_cast<size_t>(g)],
                   end = batch.node_offsets[static_cast<size_t>(g) + 1];
-    const int32_t dense_type = dense_types ? dense_type_of(begin, end, neighbours) : -1;
+    const int32_t dense_type = dense_types ? dense_type_of(begin, end, seen_by) : -1;
     this->dense_type.push_back(dense_type);
     for (int32_t first = begin; first < end; first += 16) {
       const int32_t lanes = std::min(16, end - first);

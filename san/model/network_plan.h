@@ -59,7 +59,7 @@ struct NetworkPlan {
   std::vector<int32_t> graph_of;   // [N]
   std::vector<int64_t> pair_base;  // [B] edge LPE, full: first code of the graph
   std::vector<int64_t> loop_code;  // [N] edge LPE, full: code of the node's self loop, or -1
-  int32_t dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& neighbours) const;
+  int32_t dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& seen_by) const;
   int64_t code_of(int32_t graph, const Batch& batch, int32_t a, int32_t b) const;
 };
 
