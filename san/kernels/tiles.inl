@@ -44,7 +44,7 @@ SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __
       const V u0 = splat(w0[at]), u1 = splat(w1[at]), u2 = splat(w2[at]), u3 = splat(w3[at]);
 #pragma GCC unroll 8
       for (int v = 0; v < TV; ++v) {
-        const V xv = in_register(load(x + c * kLanes + SAN_NEXT(v)));
+        const V xv = load(x + c * kLanes + SAN_NEXT(v));
         a[0][v] += xv * u0;
         a[1][v] += xv * u1;
         a[2][v] += xv * u2;
@@ -99,7 +99,7 @@ SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __
     for (int q = 0; q < rows; ++q, w += m.row) {
       V g[TV];
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) g[v] = in_register(load(from + q * kTokenPiece + v * VL));
+      for (int v = 0; v < TV; ++v) g[v] = load(from + q * kTokenPiece + v * VL);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const V u = splat(w[c * m.column]);
@@ -202,7 +202,7 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
         for (int c = 0; c < C; ++c) xv[c] = load(b + c * kLanes + lane);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const V y = in_register(load(a + r * kTokenPiece + lane));
+          const V y = load(a + r * kTokenPiece + lane);
 #pragma GCC unroll 4
           for (int c = 0; c < C; ++c) sum[r][c] += y * xv[c];
         }

@@ -11,6 +11,11 @@
 #include "tests/testing.h"
 
 namespace san {
+
+namespace wide {
+extern const Kernels kTable;  // wide.cc
+}
+
 namespace {
 
 // Rounding: a sum of n products of random signs is off by about sqrt(n) * 6e-8 of its terms; n is at most some thousand here, and
@@ -64,6 +69,10 @@ void at_every_level(uint64_t seed, const std::string& what, const std::function<
     Random random(seed);  // the same numbers for every level
     check(kernels(level), random);
   }
+  // Where there is no AVX-512: its bodies, with vectors of the same length that the compiler makes of shorter ones.
+  SCOPED_TRACE(fmt::format("{}, vectors of 16, seed {}", what, seed));
+  Random random(seed);
+  check(wide::kTable, random);
 }
 
 // --- matrix products -------------------------------------------------------------------------------------------------
