@@ -216,6 +216,32 @@ static void pairs_source_w(const PairsBackward& b) {
   }
 }
 
+struct HeadDots {
+  const AttentionShape* shape;
+  const float *a, *b;
+  int64_t rows;
+  float* out;
+};
+template <int W>
+static void head_dots_w(const HeadDots& x) {
+  using T = Vec<W>;
+  const int heads = x.shape->heads, d = x.shape->d;
+  for (int h = 0; h < heads; h += W) {
+    const int count = heads - h < W ? heads - h : W;
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const float *a = x.a + r * d + h, *b = x.b + r * d + h;
+      float* out = x.out + r * heads + h;
+      typename T::F sum{};
+      for (int f = 0; f < d; f += heads) sum += T::get(a + f) * T::get(b + f);
+      if (count == W) {
+        T::put(out, sum);
+        continue;
+      }
+      for (int i = 0; i < count; ++i) out[i] = sum[i];
+    }
+  }
+}
+
 #if SAN_VL == 16
 #define SAN_BY_HEADS(function, args)             \
   if ((args).shape->heads <= 4) {                \
@@ -236,6 +262,13 @@ static void pairs_source_w(const PairsBackward& b) {
 #define SAN_BY_HEADS(function, args) function<4>(args);
 #endif
 
+static void head_dots(const float* a, const float* b, int64_t rows, int d, int heads, float* out) {
+  AttentionShape shape;
+  shape.d = d;
+  shape.heads = heads;
+  const HeadDots x{&shape, a, b, rows, out};
+  SAN_BY_HEADS(head_dots_w, x)
+}
 static void pairs_forward(const PairsForward& f) { SAN_BY_HEADS(pairs_forward_w, f) }
 static void pairs_backward_target(const PairsBackward& b) { SAN_BY_HEADS(pairs_target_w, b) }
 static void pairs_backward_source(const PairsBackward& b) { SAN_BY_HEADS(pairs_source_w, b) }
@@ -351,8 +384,8 @@ static void pack_heads(const DenseGraph& g, const float* rows, int64_t ld, float
   }
 }
 
-// The way back: rows[..][c * heads + h] (+)= scale * from.
-static void unpack_heads(const DenseGraph& g, const float* from, float scale, bool add, float* rows, int64_t ld) {
+// The way back: rows[..][c * heads + h] = scale * from.
+static void unpack_heads(const DenseGraph& g, const float* from, float scale, float* rows, int64_t ld) {
   const int heads = g.shape->heads, width = g.shape->head_width(), d = g.shape->d;
   const int64_t nodes = g.end - g.begin, size = g.padded() * width;
   rows += g.begin * ld;
@@ -372,9 +405,9 @@ static void unpack_heads(const DenseGraph& g, const float* from, float scale, bo
           if (lane >= lanes) break;
           float* at = rows + (t + lane) * ld + f;
           if (left >= VL) {
-            store(at, add ? load(at) + x[lane] : x[lane]);
+            store(at, x[lane]);
           } else {
-            store_some(at, add ? load_some(at, left) + x[lane] : x[lane], left);
+            store_some(at, x[lane], left);
           }
         }
       }
@@ -387,8 +420,7 @@ static void unpack_heads(const DenseGraph& g, const float* from, float scale, bo
       for (int c = 0; c < width; ++c) {
         const float* at = from + t * width + (h - g.head_begin) * size + c * kLanes;
         for (int64_t lane = 0; lane < lanes; ++lane) {
-          float& row = rows[(t + lane) * ld + c * heads + h];
-          row = (add ? row : 0.0F) + scale * at[lane];
+          rows[(t + lane) * ld + c * heads + h] = scale * at[lane];
         }
       }
     }
@@ -516,7 +548,7 @@ static void dense_forward_k(const DenseGraph& g) {
       }
     }
   }
-  unpack_heads(g, num, 1, false, g.num, s.d);
+  unpack_heads(g, num, 1, g.num, s.d);
   for (int64_t i = 0; i < nodes; ++i) {
     for (int h = 0; h < count; ++h) g.z[(g.begin + i) * heads + g.head_begin + h] = z[h * lanes + i];
   }
@@ -580,7 +612,7 @@ static void dense_backward_k(const DenseGraph& g) {
         float* __restrict to = g.d_projections + (g.begin + row + q) * s.ld + q_at;
         const auto features = [&](int begin, int end) {
           for (int i = begin; i < end; ++i) {
-            to[i] += d_row[i] * e[i];
+            to[i] = d_row[i] * e[i];
             d_e[i] += d_row[i] * from[i];
           }
         };
@@ -595,9 +627,18 @@ static void dense_backward_k(const DenseGraph& g) {
     if (kReal) queries(dq + kDenseRows * s.d, s.q1, g.e1, g.d_e1);
   }
   // Queries were scaled for powers of two.
-  unpack_heads(g, dk2, 1 / kLog2E, true, g.d_projections + s.k2, s.ld);
-  if (kReal) unpack_heads(g, dk1, 1 / kLog2E, true, g.d_projections + s.k1, s.ld);
-  unpack_heads(g, dv, 1, true, g.d_projections + s.v, s.ld);
+  unpack_heads(g, dk2, 1 / kLog2E, g.d_projections + s.k2, s.ld);
+  unpack_heads(g, dv, 1, g.d_projections + s.v, s.ld);
+  if (kReal) {
+    unpack_heads(g, dk1, 1 / kLog2E, g.d_projections + s.k1, s.ld);
+    return;
+  }
+  for (int64_t i = g.begin; i < g.end; ++i) {
+    float *q1 = g.d_projections + i * s.ld + s.q1, *to_k1 = g.d_projections + i * s.ld + s.k1;
+    for (int c = 0; c < s.d; c += heads) {
+      for (int f = c + g.head_begin; f < c + g.head_end; ++f) q1[f] = to_k1[f] = 0;
+    }
+  }
 }
 
 // Head widths of the published configurations are known to the compiler.

@@ -180,7 +180,8 @@ struct DenseGraph {
   float* scratch;  // dense_scratch floats
   // forward: sets num [N][d] and z [N][heads] of its nodes and heads
   float *num, *z;
-  // backward: adds to d_projections, d_e and d_e1 [d]
+  // backward: sets d_projections of its nodes and heads (q1 and k1 too: to zero where it has no real edges), adds to d_e and
+  // d_e1 [d]
   const float *d_out, *share, *dot;
   float* d_projections;
   float *d_e, *d_e1;
@@ -220,6 +221,10 @@ struct Kernels {
   // dy = scale[c] * (dy - s1[c] - (x - mean[c]) * s2[c]), in place
   void (*norm_backward)(float* dy, const float* x, int64_t rows, int64_t d, const float* scale, const float* s1,
                         const float* mean, const float* s2);
+  // y[r][c] = x[r * ld + c] * scale[c] * factor
+  void (*scale_rows)(const float* x, int64_t rows, int64_t d, int64_t ld, const float* scale, float factor, float* y);
+  // out[r][h] = sum over the features f of head h of a[r][f] * b[r][f], features in attention's order. a_pad, b_pad.
+  void (*head_dots)(const float* a, const float* b, int64_t rows, int d, int heads, float* out);
   // x *= dropout's factor of (first_row + r, c)
   void (*drop)(float* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row);
   // x = max(x + bias, 0), then dropped

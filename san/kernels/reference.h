@@ -512,6 +512,17 @@ void norm_backward(T* dy, const T* x, int64_t rows, int64_t d, const T* scale, c
 }
 
 template <typename T>
+void scale_rows(const T* x, int64_t rows, int64_t d, int64_t ld, const T* scale, T factor, T* y) {
+  each_element(rows, d, [&](int64_t r, int64_t c, int64_t i) { y[i] = x[r * ld + c] * scale[c] * factor; });
+}
+
+template <typename T>
+void head_dots(const T* a, const T* b, int64_t rows, int d, int heads, T* out) {
+  for (int64_t i = 0; i < rows * heads; ++i) out[i] = 0;
+  each_element(rows, d, [&](int64_t r, int64_t c, int64_t i) { out[r * heads + c % heads] += a[i] * b[i]; });
+}
+
+template <typename T>
 void drop(T* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row) {
   if (!dropout.active()) return;
   each_element(rows, d, [&](int64_t r, int64_t c, int64_t i) {

@@ -43,6 +43,13 @@ static void norm_backward(float* __restrict dy, const float* __restrict x, int64
   }
 }
 
+static void scale_rows(const float* __restrict x, int64_t rows, int64_t d, int64_t ld, const float* __restrict scale,
+                       float factor, float* __restrict y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < d; ++c) y[r * d + c] = x[r * ld + c] * (scale[c] * factor);
+  }
+}
+
 // Dropout of rows whose lanes are columns: the columns' bits are the same for every row.
 struct ColumnMask {
   static constexpr int64_t kMost = 512;  // columns at a time

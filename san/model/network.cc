@@ -1295,15 +1295,18 @@ struct Network::Impl {
   // a graph's real edges are all alike.
   static void scale_queries(const Work& w, const LayerState& state, const LayerWeights& l, int64_t first, int64_t count,
                             float* scaled_q) {
+    const Kernels& k = kernels();
     const int d = l.out, ld = d * l.sections;
-    const float* e = state.table[1];
-    for (int64_t r = first; r < first + count; ++r) {
-      const float* q = state.projections + r * ld;
-      for (int i = 0; i < d; ++i) scaled_q[r * d + i] = q[2 * d + i] * (e[i] * kLog2E);
-      const int32_t type = w.plan->dense_type[static_cast<size_t>(w.plan->graph_of[static_cast<size_t>(r)])];
+    k.scale_rows(state.projections + first * ld + 2 * d, count, d, ld, state.table[1], kLog2E, scaled_q + first * d);
+    const auto type_of = [&](int64_t r) {
+      return w.plan->dense_type[static_cast<size_t>(w.plan->graph_of[static_cast<size_t>(r)])];
+    };
+    for (int64_t r = first, end = r; r < first + count; r = end) {
+      const int32_t type = type_of(r);
+      while (end < first + count && type_of(end) == type) ++end;
       if (type < 0) continue;
-      const float* e1 = state.table[0] + int64_t{type} * d;
-      for (int i = 0; i < d; ++i) scaled_q[(w.nodes + r) * d + i] = q[i] * (e1[i] * kLog2E);
+      k.scale_rows(state.projections + r * ld, end - r, d, ld, state.table[0] + int64_t{type} * d, kLog2E,
+                   scaled_q + (w.nodes + r) * d);
     }
   }
 
@@ -1411,23 +1414,18 @@ struct Network::Impl {
         std::copy_n(state.attention + first * d, count * d, dropped + first * d);
         k.drop(dropped + first * d, count, d, drop_attention, first);
       }
-      for (int64_t r = first; r < first + count; ++r) {
-        for (int kind = 0; kind < (s.separate ? 2 : 1); ++kind) {
-          const float* mean = (s.separate ? state.means[kind] : state.attention) + r * d;
-          float* to = dot[kind] + r * heads;
-          std::fill(to, to + heads, 0.0F);
-          for (int f = 0; f < d; f += heads) {
-            for (int h = 0; h < heads; ++h) to[h] += d_attention[r * d + f + h] * mean[f + h];
-          }
-        }
+      for (int kind = 0; kind < (s.separate ? 2 : 1); ++kind) {
+        k.head_dots(da, (s.separate ? state.means[kind] : state.attention) + first * d, count, d, heads,
+                    dot[kind] + first * heads);
       }
       if (c.full()) scale_queries(w, state, l, first, count, scaled_q);
     });
 
     laps.add(Part::kFeedForwardBackward);
 
-    // Attention: all pairs, then edges one by one, once as their target and once as their source.
-    float* d_projections = w.arena.zeros(nodes * ld);
+    // Attention: all pairs, which set the gradients of all graphs, then edges one by one, once as their target and once as their
+    // source, which add to them.
+    float* d_projections = plan.dense.empty() ? w.arena.zeros(nodes * ld) : w.arena.take(nodes * ld);
     const auto chunks = static_cast<int64_t>(plan.chunk_begin.size()) - 1;
     const bool shared_rows = !plan.own_rows;
     const int64_t type_size = int64_t{plan.types} * d;

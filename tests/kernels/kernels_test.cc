@@ -668,6 +668,9 @@ TEST(Kernels, AllPairsOfAGraph) {
                                                                  c.end(),
                                                                  in_begin.data(),
                                                                  in.data()};
+                       // The graph's rows are set, others left alone.
+                       std::fill(d_projections.d.begin() + c.begin() * c.shape.ld,
+                                 d_projections.d.begin() + c.end() * c.shape.ld, 0.0);
                        reference::dense_forward(expected, num.d.data(), z.d.data());
                        reference::dense_backward(expected, d_e.d.data(), d_e1.d.data());
                        expect_close(num, "num");
@@ -685,7 +688,7 @@ TEST(Kernels, AllPairsOfAGraph) {
 TEST(Kernels, Rows) {
   uint64_t seed = 5000;
   for (const int64_t rows : {1, 2, 15, 64}) {
-    for (const int64_t d : {1, 7, 16, 30, 48, 80, 304}) {
+    for (const int64_t d : {1, 7, 16, 30, 48, 80, 304, 1101}) {
       for (const double rate : {0.0, 0.2}) {
         at_every_level(
             ++seed, fmt::format("{} x {}, dropout {}", rows, d, rate), [&](const Kernels& k, Random& random) {
@@ -693,6 +696,18 @@ TEST(Kernels, Rows) {
               const int64_t first_row = 70, ld = d + 5;
               const auto vector = [&] { return Both::normal(random, d); };
               const auto matrix = [&] { return Both::normal(random, rows * d); };
+              Both many(rows * ld, [&] { return random.normal(); }), factor = vector(), scaled = Both::zeros(rows * d);
+              k.scale_rows(many.f.data(), rows, d, ld, factor.f.data(), 1.5F, scaled.f.data());
+              reference::scale_rows(many.d.data(), rows, d, ld, factor.d.data(), 1.5, scaled.d.data());
+              expect_close(scaled, "scaled");
+              for (const int heads : {1, 2, 3, 4, 5, 8, 10, 16, 19}) {
+                if (d % heads != 0) continue;
+                const Both a = matrix(), b = matrix();
+                Both dots = Both::zeros(rows * heads);
+                k.head_dots(a.f.data(), b.f.data(), rows, static_cast<int>(d), heads, dots.f.data());
+                reference::head_dots(a.d.data(), b.d.data(), rows, static_cast<int>(d), heads, dots.d.data());
+                expect_close(dots, "dots", std::sqrt(static_cast<double>(d / heads)));
+              }
               Both wide(rows * ld, [&] { return 3 + random.normal(); }), mean = Both::zeros(d), m2 = mean;
               k.column_moments(wide.f.data(), rows, d, ld, mean.f.data(), m2.f.data());
               reference::column_moments(wide.d.data(), rows, d, ld, mean.d.data(), m2.d.data());
