@@ -477,36 +477,43 @@ SAN_INLINE V score_of(V added, const PairRows& p, int64_t at, V factor) {
   return kReal ? ((VI)factor < 0 ? added : load(p.s1 + at)) : added;
 }
 
-// s2: scores of added pairs -> the pairs' weights; z[t] += their sum over the rows.
-template <bool kReal>
-SAN_ALONE void pair_weights(const PairRows p, int rows, int64_t count, float* __restrict z) {
-  for (int64_t t = 0; t < count; t += VL) {
-    V sum = load(z + t);
+// s2: scores of added pairs -> the pairs' weights, for TV vectors of lanes; z[t] += their sum over the rows.
+template <int TV, bool kReal>
+SAN_ALONE void pair_weights(const PairRows p, int rows, float* __restrict z) {
+  V sum[TV];
+#pragma GCC unroll 8
+  for (int v = 0; v < TV; ++v) sum[v] = load(z + v * VL);
 #pragma GCC unroll 1
-    for (int q = 0; q < rows; ++q) {
-      const int64_t at = q * kTokenPiece + t;
-      const V factor = load(p.factors + q * p.stride + t);
+  for (int q = 0; q < rows; ++q) {
+    const float* factors = p.factors + q * p.stride;
+#pragma GCC unroll 8
+    for (int v = 0; v < TV; ++v) {
+      const int64_t at = q * kTokenPiece + v * VL;
+      const V factor = load(factors + v * VL);
       const V weight = power_of_two(clamp_score(score_of<kReal>(load(p.s2 + at), p, at, factor))) * absolute(factor);
-      sum += weight;
+      sum[v] += weight;
       store(p.s2 + at, weight);
     }
-    store(z + t, sum);
   }
+#pragma GCC unroll 8
+  for (int v = 0; v < TV; ++v) store(z + v * VL, sum[v]);
 }
 
 // d: gradients of the weights -> the weights times share; s2 = gradients of added pairs' scores, s1 = of real edges'. share,
 // dot: per row.
-template <bool kReal>
-SAN_ALONE void pair_gradients(const PairRows p, int rows, int64_t count, const float* share, const float* dot,
-                              float* __restrict d) {
-  for (int64_t t = 0; t < count; t += VL) {
+template <int TV, bool kReal>
+SAN_ALONE void pair_gradients(const PairRows p, int rows, const float* share, const float* dot, float* __restrict d) {
 #pragma GCC unroll 1
-    for (int q = 0; q < rows; ++q) {
-      const int64_t at = q * kTokenPiece + t;
-      const V factor = load(p.factors + q * p.stride + t);
+  for (int q = 0; q < rows; ++q) {
+    const float* factors = p.factors + q * p.stride;
+    const V row_share = splat(share[q]), row_dot = splat(dot[q]);
+#pragma GCC unroll 8
+    for (int v = 0; v < TV; ++v) {
+      const int64_t at = q * kTokenPiece + v * VL;
+      const V factor = load(factors + v * VL);
       const V score = score_of<kReal>(load(p.s2 + at), p, at, factor), clamped = clamp_score(score);
-      const V weight = power_of_two(clamped) * absolute(factor) * splat(share[q]);
-      const V ds = select(clamped == score, weight * (load(d + at) - splat(dot[q])));
+      const V weight = power_of_two(clamped) * absolute(factor) * row_share;
+      const V ds = select(clamped == score, weight * (load(d + at) - row_dot));
       store(d + at, weight);
       if (kReal) {
         const VI added = (VI)factor < 0;
@@ -542,7 +549,7 @@ static void dense_forward_k(const DenseGraph& g) {
           const int64_t at = head + token_at(width, first + t);
           if (kReal) scores<K, TV>({source + s.k1, s.ld, heads}, rows, width, q1 + at, s1 + t);
           scores<K, TV>({source + s.k2, s.ld, heads}, rows, width, q2 + at, s2 + t);
-          pair_weights<kReal>({factors + first + t, lanes, s1 + t, s2 + t}, rows, TV * VL, z + h * lanes + first + t);
+          pair_weights<TV, kReal>({factors + first + t, lanes, s1 + t, s2 + t}, rows, z + h * lanes + first + t);
           from_rows<K, TV>({source + s.v, s.ld, heads}, rows, width, s2 + t, num + at, row == 0);
         });
       }
@@ -588,7 +595,7 @@ static void dense_backward_k(const DenseGraph& g) {
           if (kReal) scores<K, TV>(to_q1, rows, width, k1 + at, s1 + t);
           scores<K, TV>(to_out, rows, width, v + at, d + t);
           scores<K, TV>(to_q2, rows, width, k2 + at, s2 + t);
-          pair_gradients<kReal>({factors + first + t, lanes, s1 + t, s2 + t}, padded, TV * VL, share, dot, d + t);
+          pair_gradients<TV, kReal>({factors + first + t, lanes, s1 + t, s2 + t}, padded, share, dot, d + t);
           from_rows<K, TV>(to_out, rows, width, d + t, dv + at, row == 0);
           from_rows<K, TV>(to_q2, rows, width, s2 + t, dk2 + at, row == 0);
           if (kReal) from_rows<K, TV>(to_q1, rows, width, s1 + t, dk1 + at, row == 0);
@@ -634,10 +641,16 @@ static void dense_backward_k(const DenseGraph& g) {
     return;
   }
   for (int64_t i = g.begin; i < g.end; ++i) {
-    float *q1 = g.d_projections + i * s.ld + s.q1, *to_k1 = g.d_projections + i * s.ld + s.k1;
-    for (int c = 0; c < s.d; c += heads) {
-      for (int f = c + g.head_begin; f < c + g.head_end; ++f) q1[f] = to_k1[f] = 0;
+    float *to_q1 = g.d_projections + i * s.ld + s.q1, *to_k1 = g.d_projections + i * s.ld + s.k1;
+    const auto clear = [&](int begin, int end) {
+      for (int f = begin; f < end; ++f) to_q1[f] = 0;
+      for (int f = begin; f < end; ++f) to_k1[f] = 0;
+    };
+    if (count == heads) {
+      clear(0, s.d);
+      continue;
     }
+    for (int c = 0; c < s.d; c += heads) clear(c + g.head_begin, c + g.head_end);
   }
 }
 

@@ -68,7 +68,7 @@ SAN_INLINE void column_tiles(int k, const Work& work) {
         if constexpr (kMost >= 4) work.template operator()<4>(column);
         break;
       case 3:
-        work.template operator()<3>(column);
+        if constexpr (kMost >= 3) work.template operator()<3>(column);
         break;
       case 2:
         work.template operator()<2>(column);
@@ -178,16 +178,14 @@ SAN_INLINE V sums_of(V* acc) {
 #endif
 }
 
-// acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x
-// (first: a multiple of 16); row
-// q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left for later.
-template <int K>
-SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
-                           int64_t count, float* __restrict acc, bool start) {
+// outer_lanes in tiles of kMost columns, H vectors of lanes at a time.
+template <int K, int kMost, int H>
+SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
+                            int64_t count, float* __restrict acc, bool start) {
   constexpr int R = 4;
   const int k = K > 0 ? K : width;
   for (int row = 0; row < rows; row += R) {
-    column_tiles<VL == 16 ? 4 : 3>(k, [&]<int C>(int column) {  // of 32 or 16 registers
+    column_tiles<kMost>(k, [&]<int C>(int column) {
       V sum[R][C];
       float* to = acc + (row * k + column) * VL;
 #pragma GCC unroll 4
@@ -196,24 +194,32 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
         for (int c = 0; c < C; ++c) sum[r][c] = start ? V{} : load(to + (r * k + c) * VL);
       }
       const float *a = from + row * kTokenPiece, *b = x + token_at(k, first) + column * kLanes;
-      const auto multiply = [&](int lane) {
-        V xv[C];
+      const auto multiply = [&]<int N>(int lane) {
+        V xv[C][N];
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) xv[c] = load(b + c * kLanes + lane);
+        for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 2
+          for (int i = 0; i < N; ++i) xv[c][i] = in_register(load(b + c * kLanes + lane + i * VL));
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const V y = load(a + r * kTokenPiece + lane);
+          V y[N];
+#pragma GCC unroll 2
+          for (int i = 0; i < N; ++i) y[i] = in_register(load(a + r * kTokenPiece + lane + i * VL));
+#pragma GCC unroll 2
+          for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 4
-          for (int c = 0; c < C; ++c) sum[r][c] += y * xv[c];
+            for (int c = 0; c < C; ++c) sum[r][c] += y[i] * xv[c][i];
+          }
         }
       };
       int64_t t = 0;
 #pragma GCC unroll 1
       for (; t + kLanes <= count; t += kLanes, a += kLanes, b += k * kLanes) {
 #pragma GCC unroll 4
-        for (int lane = 0; lane < kLanes; lane += VL) multiply(lane);
+        for (int lane = 0; lane < kLanes; lane += H * VL) multiply.template operator()<H>(lane);
       }
-      for (int lane = 0; t + lane < count; lane += VL) multiply(lane);
+      for (int lane = 0; t + lane < count; lane += VL) multiply.template operator()<1>(lane);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -221,6 +227,24 @@ SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* 
       }
     });
   }
+}
+
+// acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x
+// (first: a multiple of 16); row q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left
+// for later.
+template <int K>
+SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
+                           int64_t count, float* __restrict acc, bool start) {
+#if SAN_VL == 16
+  outer_tiles<K, 4, 1>(from, rows, x, width, first, count, acc, start);
+#elif SAN_VL == 8
+  // Two loads in a cycle from the same half of two cache lines are in each other's way (Zen 3: a third slower), so that halves take
+  // turns. It takes registers from the sums; where lanes are few, what is done once per tile weighs more.
+  if (count >= 64) return outer_tiles<K, 2, 2>(from, rows, x, width, first, count, acc, start);
+  outer_tiles<K, 3, 1>(from, rows, x, width, first, count, acc, start);
+#else
+  outer_tiles<K, 3, 1>(from, rows, x, width, first, count, acc, start);
+#endif
 }
 
 // out[i] (+)= scale * the sum of the lanes of vector i, for `count` vectors.

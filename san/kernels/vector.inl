@@ -11,6 +11,16 @@ constexpr int VL = SAN_VL;
 // For inner loops that need all registers: inlined into their callers they would share them.
 #define SAN_ALONE static __attribute__((noinline))
 
+// A vector that is used several times: without this the compiler may read it from memory each time.
+#if (defined(__AVX512F__) && SAN_VL == 16) || (defined(__AVX2__) && SAN_VL == 8)
+SAN_INLINE V in_register(V v) {
+  asm("" : "+v"(v));
+  return v;
+}
+#else
+SAN_INLINE V in_register(V v) { return v; }
+#endif
+
 SAN_INLINE V load(const float* p) { return *reinterpret_cast<const VMem*>(p); }
 SAN_INLINE void store(float* p, V v) { *reinterpret_cast<VMem*>(p) = v; }
 // The first `count` of a vector; the rest is zero, and not written.
