@@ -51,6 +51,16 @@ class Arena {
     std::fill(out, out + count, 0.0F);
     return out;
   }
+  // Pieces taken since mark() are given back by rewind().
+  struct Mark {
+    size_t block;
+    int64_t used;
+  };
+  Mark mark() const { return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0}; }
+  void rewind(Mark to) {
+    for (size_t i = to.block; i < blocks_.size(); ++i) blocks_[i].used = i == to.block ? to.used : 0;
+    current_ = to.block;
+  }
   void reset() {
     // What came in pieces comes in one piece next time.
     if (blocks_.size() > 1) {
@@ -496,6 +506,10 @@ struct Network::Impl {
         pieces.push_back({&job, first, std::min(together, job.out - first)});
       }
     }
+    // Large ones first: the last task is what other threads wait for.
+    std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+      return a.count * a.job->in * a.job->rows > b.count * b.job->in * b.job->rows;
+    });
     pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t task, int) {
       const auto [job, first, count] = pieces[static_cast<size_t>(task)];
       k.gemm({count, job->in, job->rows, job->x, job->x_ld, job->dy + first, 1, job->dy_ld, job->dw + first * job->in,
@@ -1197,8 +1211,8 @@ struct Network::Impl {
     norm_affine(l.batch_norm[n], state.norm[n], scale, shift);
   }
 
-  // h [N][in] -> returns [N][out].
-  float* layer_forward(Work& w, ThreadPool& pool, int number, float* h) {
+  // h [N][in] -> next [N][out]. scaled_q: for the layer's own use.
+  void layer_forward(Work& w, ThreadPool& pool, int number, float* h, float* scaled_q, float* next) {
     const LayerWeights& l = layers[static_cast<size_t>(number)];
     LayerState& state = w.layers[static_cast<size_t>(number)];
     const Kernels& k = kernels();
@@ -1219,7 +1233,6 @@ struct Network::Impl {
     } else {
       state.share[1] = state.share[0];
     }
-    float* scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
     pool.run(blocks, [&](int64_t block, int) {
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       float* out = state.projections + first * ld;
@@ -1282,13 +1295,11 @@ struct Network::Impl {
       finish(block, 1, y);
     });
     norm_ready(w, l, state, 1, moments, moments2, scale, shift);
-    float* next = w.arena.take(nodes * d);
     pool.run(blocks, [&](int64_t block, int) {
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       k.affine(state.bn_in[1] + first * d, count, d, scale, shift, next + first * d);
     });
     laps.add(Part::kFeedForward);
-    return next;
   }
 
   // scaled_q = q2 * the added pairs' edge vector * log2(e); after all nodes' the same of q1 and the real edges' vector, where
@@ -1374,10 +1385,10 @@ struct Network::Impl {
     }
   }
 
-  // d [N][out], gradient of the layer's output (destroyed) -> gradient of its input [N][in]. d_edges: gradient of the edge
+  // d_out [N][out], gradient of the layer's output (destroyed) -> d_h [N][in], of its input. d_edges: gradient of the edge
   // embeddings per type, d_slots: of the edge LPE's codes per ordered pair; both are added to.
-  float* layer_backward(Work& w, ThreadPool& pool, int number, float* d_out, float* d_edges, float* d_slots,
-                        const std::vector<float*>& g) {
+  void layer_backward(Work& w, ThreadPool& pool, int number, float* d_out, float* d_h, float* d_edges, float* d_slots,
+                      const std::vector<float*>& g) {
     const LayerWeights& l = layers[static_cast<size_t>(number)];
     const LayerState& state = w.layers[static_cast<size_t>(number)];
     const Kernels& k = kernels();
@@ -1499,7 +1510,6 @@ struct Network::Impl {
     laps.add(Part::kAttentionBackward);
 
     // The layer's input.
-    float* d_h = w.arena.take(nodes * l.in);
     pool.run(ceil_div(nodes, kRows), [&](int64_t block, int) {
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       if (l.residual) std::copy_n(d_x1 + first * d, count * d, d_h + first * d);
@@ -1568,7 +1578,6 @@ struct Network::Impl {
       }
     }
     laps.add(Part::kEdgeGradients);
-    return d_h;
   }
 
   // --- the whole -----------------------------------------------------------------------------------------------------
@@ -1607,7 +1616,18 @@ struct Network::Impl {
     }
     if (w.training) kernels().drop(h, w.nodes, d, Dropout::make(c.in_feat_dropout, w.seed, kInputSite), 0);
     laps.add(Part::kEmbedding);
-    for (int i = 0; i < c.layers; ++i) h = layer_forward(w, pool, i, h);
+    // What no one needs after a layer is used again by the next: it stays in the cache. A training step keeps the layers' numbers.
+    const int64_t widest = std::max(d, c.final_dim());
+    float* scaled_q = c.full() ? w.arena.take(2 * w.nodes * widest) : nullptr;
+    float* turns[2] = {nullptr, nullptr};
+    for (float*& turn : turns) turn = w.training ? nullptr : w.arena.take(w.nodes * widest);
+    for (int i = 0; i < c.layers; ++i) {
+      const Arena::Mark mark = w.arena.mark();
+      float* next = w.training ? w.arena.take(w.nodes * widest) : turns[i % 2];
+      layer_forward(w, pool, i, h, scaled_q, next);
+      if (!w.training) w.arena.rewind(mark);
+      h = next;
+    }
     w.final_h = h;
   }
 
@@ -1682,7 +1702,9 @@ struct Network::Impl {
       dy = dx;
     }
     // Readout.
-    float* d_h = w.arena.zeros(w.nodes * d);
+    const int64_t widest = std::max(c.hidden_dim, d);
+    float *d_h = w.arena.take(w.nodes * widest), *d_next = w.arena.take(w.nodes * widest);
+    if (c.readout == Readout::kMax) std::fill(d_h, d_h + w.nodes * d, 0.0F);
     const Batch& b = *w.batch;
     for (int64_t r = 0; r < w.rows; ++r) {
       if (c.readout == Readout::kNode) {
@@ -1704,7 +1726,12 @@ struct Network::Impl {
     const int edge_width = c.edge_embedding_dim();
     float* d_edges = w.arena.zeros((int64_t{w.plan->types} + 1) * edge_width);
     float* d_slots = edge_lpe() ? w.arena.zeros(std::max<int64_t>(1, 2 * w.plan->sequences * c.lpe.dim)) : nullptr;
-    for (int i = c.layers - 1; i >= 0; --i) d_h = layer_backward(w, pool, i, d_h, d_edges, d_slots, g);
+    for (int i = c.layers - 1; i >= 0; --i) {
+      const Arena::Mark mark = w.arena.mark();
+      layer_backward(w, pool, i, d_h, d_next, d_edges, d_slots, g);
+      w.arena.rewind(mark);
+      std::swap(d_h, d_next);
+    }
     // Embeddings.
     const int in = c.hidden_dim, width = c.node_embedding_dim(), code = c.lpe.dim;
     k.drop(d_h, w.nodes, in, Dropout::make(c.in_feat_dropout, w.seed, kInputSite), 0);

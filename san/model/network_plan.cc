@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kHeadByHead = 256;       // graphs of more nodes: each head is a task of its own
 constexpr int32_t kMaxSharedTypes = 128;  // gradients of shared rows are kept once per chunk
-constexpr int64_t kChunks = 16;
+constexpr int64_t kChunks = 16;       // about so many tasks of edges one by one
+constexpr int64_t kDenseTasks = 32;   // at most so many, and one per large graph, of all pairs
 constexpr int64_t kMaxCodes = int64_t{1} << 26;  // edge LPE codes of one batch
 
 uint64_t hash_row(const Features& f, int64_t edge) {
@@ -262,12 +263,20 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
       continue;
     }
     task += nodes_of(g) * nodes_of(g);
-    if (task * kChunks >= pairs || g + 1 == batch.num_graphs) {
+    if (task * kDenseTasks >= pairs || g + 1 == batch.num_graphs) {
       dense.push_back({first, g + 1, 0, config.heads});
       first = g + 1;
       task = 0;
     }
   }
+  // Large tasks first: the last one is what other threads wait for.
+  const auto cost_of = [&](const DenseTask& t) {
+    double cost = 0;
+    for (int32_t g = t.graph_begin; g < t.graph_end; ++g) cost += nodes_of(g) * nodes_of(g);
+    return cost * (t.head_end - t.head_begin);
+  };
+  std::stable_sort(dense.begin(), dense.end(),
+                   [&](const DenseTask& a, const DenseTask& b) { return cost_of(a) > cost_of(b); });
 }
 
 }  // namespace san
