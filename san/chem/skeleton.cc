@@ -193,6 +193,110 @@ class RingSearch {
   std::vector<Ring> smallest_;
 };
 
+// RDKit's way through a system of fused rings: breadth first, and whoever wants a double bond takes it to the first neighbour that
+// wants one too. Who finds none makes it go back to the last atom that had a choice.
+class DoubleBondChoice {
+ public:
+  DoubleBondChoice(const Skeleton& skeleton, uint64_t aromatic_bonds, uint64_t wanting)
+      : wanting(wanting), s_(skeleton), aromatic_bonds_(aromatic_bonds) {}
+
+  // `atoms` [0 .. size): the aromatic atoms of the system in the order in which RDKit starts from them.
+  bool run(const uint8_t* atoms, int size) {
+    system_ = done_ = open_ = 0;
+    for (int i = 0; i < size; ++i) system_ |= bit(atoms[i]);
+    done_count_ = queue_begin_ = queue_end_ = decisions_ = 0;
+    int returns = 0;
+    while (done_count_ < size) {
+      const int here = queue_begin_ < queue_end_ ? queue_[queue_begin_++] : first_left(atoms);
+      done_list_[done_count_++] = static_cast<uint8_t>(here);
+      done_ |= bit(here);
+      const unsigned choices = has(open_, here) ? choices_[here] : meet_neighbours(here);
+      if (!has(wanting, here)) continue;
+      if (choices != 0) {
+        take(here, choices);
+      } else {
+        if (decisions_ == 0 || returns++ == kMostReturns) return false;
+        go_back(decided_[decisions_ - 1]);
+      }
+    }
+    return true;
+  }
+
+  uint64_t chosen = 0;   // bonds
+  uint64_t wanting = 0;  // atoms that have none yet
+
+ private:
+  static constexpr int kMostReturns = 100;  // RDKit's limit
+  static bool has(uint64_t set, int i) { return (set >> i & 1) != 0; }
+
+  int first_left(const uint8_t* atoms) const {
+    while (has(done_, *atoms)) ++atoms;
+    return *atoms;
+  }
+
+  // Queues the neighbours; returns those that a double bond could go to, as a set of places in links.
+  unsigned meet_neighbours(int here) {
+    unsigned choices = 0;
+    for (int k = 0; k < s_.degree[here]; ++k) {
+      const auto [other, bond] = s_.links[here][k];
+      if (!has(system_ & ~done_, other)) continue;
+      const auto queue = queue_.begin();
+      if (std::find(queue + queue_begin_, queue + queue_end_, other) == queue + queue_end_)
+        queue_[queue_end_++] = other;
+      if (has(wanting, here) && has(wanting, other) && has(aromatic_bonds_, bond)) choices |= 1U << k;
+    }
+    return choices;
+  }
+
+  void take(int here, unsigned choices) {
+    const auto [other, bond] = s_.links[here][std::countr_zero(choices)];
+    choices &= choices - 1;
+    chosen |= bit(bond);
+    wanting &= ~(bit(here) | bit(other));
+    if (choices != 0) {
+      if (!has(open_, here)) decided_[decisions_++] = static_cast<uint8_t>(here);
+      open_ |= bit(here);
+      choices_[here] = static_cast<uint8_t>(choices);
+    } else if (has(open_, here)) {
+      open_ &= ~bit(here);
+      --decisions_;
+    }
+  }
+
+  // To the moment before `atom` took its double bond: what was done since is to be done again, before the rest.
+  void go_back(int atom) {
+    const int kept =
+        static_cast<int>(std::find(done_list_.begin(), done_list_.begin() + done_count_, atom) - done_list_.begin());
+    std::array<uint8_t, Skeleton::kMost> queue;
+    auto end = std::copy(done_list_.begin() + kept, done_list_.begin() + done_count_, queue.begin());
+    end = std::copy(queue_.begin() + queue_begin_, queue_.begin() + queue_end_, end);
+    queue_ = queue;
+    queue_begin_ = 0;
+    queue_end_ = static_cast<int>(end - queue.begin());
+    done_count_ = kept;
+    done_ = 0;
+    for (int i = 0; i < kept; ++i) done_ |= bit(done_list_[i]);
+    for (uint64_t rest = system_ & ~done_; rest != 0; rest &= rest - 1) {
+      const int a = std::countr_zero(rest);
+      for (int k = 0; k < s_.degree[a]; ++k) {
+        const auto [other, bond] = s_.links[a][k];
+        if (!has(chosen, bond) || has(done_, other)) continue;
+        chosen &= ~bit(bond);
+        wanting |= bit(a) | bit(other);
+      }
+    }
+  }
+
+  const Skeleton& s_;
+  const uint64_t aromatic_bonds_;
+  uint64_t system_ = 0, done_ = 0;
+  std::array<uint8_t, Skeleton::kMost> done_list_, queue_;
+  int done_count_ = 0, queue_begin_ = 0, queue_end_ = 0;
+  uint64_t open_ = 0;                                       // atoms with choices left,
+  std::array<uint8_t, Skeleton::kMost> choices_, decided_;  // the choices, and the atoms in order
+  int decisions_ = 0;
+};
+
 }  // namespace
 
 std::optional<std::vector<Ring>> find_rings(const Skeleton& skeleton) {
@@ -204,57 +308,29 @@ std::optional<std::vector<Ring>> find_rings(const Skeleton& skeleton) {
 
 std::optional<uint64_t> choose_double_bonds(const Skeleton& skeleton, const std::vector<Ring>& rings,
                                             uint64_t aromatic_atoms, uint64_t aromatic_bonds, uint64_t wanting) {
-  uint64_t chosen = 0;
+  DoubleBondChoice choice(skeleton, aromatic_bonds, wanting);
   std::vector<char> taken(rings.size(), 0);
-  std::vector<size_t> fused;
+  std::array<uint8_t, Skeleton::kMost> atoms;
   for (size_t first = 0; first < rings.size(); ++first) {
     if (taken[first]) continue;
-    // Rings that share bonds, depth first; their atoms in that order.
-    fused.clear();
+    // Rings that share bonds, depth first, give their atoms in turn.
+    int size = 0;
+    uint64_t listed = 0;
     const auto visit = [&](auto& self, size_t r) -> void {
       taken[r] = 1;
-      fused.push_back(r);
+      for (int i = 0; i < rings[r].size; ++i) {
+        const int atom = rings[r].atoms[i];
+        if ((aromatic_atoms & ~listed & bit(atom)) != 0) atoms[size++] = static_cast<uint8_t>(atom);
+        listed |= bit(atom);
+      }
       for (size_t other = 0; other < rings.size(); ++other)
         if (!taken[other] && (rings[r].bond_set & rings[other].bond_set) != 0) self(self, other);
     };
     visit(visit, first);
-    uint64_t system = 0;
-    for (const size_t r : fused) system |= rings[r].atom_set;
-    system &= aromatic_atoms;
-
-    // From the first atom that is left, breadth first; whoever wants a double bond takes it to the first neighbour that does.
-    uint64_t done = 0;
-    std::array<uint8_t, Skeleton::kMost> queue;
-    for (const size_t r : fused) {
-      for (int i = 0; i < rings[r].size; ++i) {
-        if (!(system & ~done & bit(rings[r].atoms[i]))) continue;
-        int begin = 0, end = 0;
-        uint64_t queued = bit(rings[r].atoms[i]);
-        queue[end++] = rings[r].atoms[i];
-        while (begin < end) {
-          const int here = queue[begin++];
-          done |= bit(here);
-          int partner = -1;
-          for (int k = 0; k < skeleton.degree[here]; ++k) {
-            const auto [other, bond] = skeleton.links[here][k];
-            if (!(system & ~done & bit(other))) continue;
-            if (!(queued & bit(other))) {
-              queued |= bit(other);
-              queue[end++] = other;
-            }
-            if (partner < 0 && (wanting & bit(other)) && (aromatic_bonds & bit(bond))) partner = k;
-          }
-          if (!(wanting & bit(here))) continue;
-          if (partner < 0) return std::nullopt;  // RDKit would go back and try another way
-          const auto [other, bond] = skeleton.links[here][partner];
-          chosen |= bit(bond);
-          wanting &= ~(bit(here) | bit(other));
-        }
-      }
-    }
+    if (!choice.run(atoms.data(), size)) return std::nullopt;
   }
-  if (wanting != 0) return std::nullopt;
-  return chosen;
+  if (choice.wanting != 0) return std::nullopt;
+  return choice.chosen;
 }
 
 }  // namespace san::chem

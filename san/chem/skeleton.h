@@ -2,7 +2,7 @@
 // bonds. Nothing here allocates per atom, which is what most of RDKit's time goes into.
 //
 // Both depend on the order of atoms and bonds, and the outcome is the one RDKit 2022.09 has for the same order. Where RDKit
-// goes on to rarer ways (cages, backtracking) the answer is "no", and the caller asks RDKit.
+// goes on to rarer ways (cages) the answer is "no", and the caller asks RDKit.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ struct Ring {
 std::optional<std::vector<Ring>> find_rings(const Skeleton& skeleton);
 
 // Which of `aromatic_bonds` MolOps::Kekulize makes double: a set in which each of the atoms `wanting` has exactly one. Nothing
-// when RDKit's first way through the rings does not lead there.
+// when there is no such set, or RDKit does not find it.
 std::optional<uint64_t> choose_double_bonds(const Skeleton& skeleton, const std::vector<Ring>& rings,
                                             uint64_t aromatic_atoms, uint64_t aromatic_bonds, uint64_t wanting);
 
