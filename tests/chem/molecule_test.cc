@@ -63,6 +63,76 @@ TEST(ZincFeaturiser, KekulisesAndListsBothDirectionsRowByRow) {
   EXPECT_EQ(graph_of("C#N", zinc()).edge_features.categories, (std::vector<int32_t>{3, 3}));
 }
 
+// Molecule::to_graph writes and reads the Kekule SMILES; smiles_to_graph takes a shorter way where it can.
+TEST(ZincFeaturiser, TheShortWayGivesTheGraphOfTheLongOne) {
+  for (const char* smiles : {"CC(=O)Oc1ccccc1C(=O)O",
+                             "Cn1c(=O)c2c(ncn2C)n(C)c1=O",
+                             "C1=CC=CC=C1C1=CNC=C1",  // the last as Kekule SMILES
+                             "c1ccccc1c1ccccc1",      // no - between the rings
+                             "O=C([O-])c1oc2cccc3c2c1CCC3",
+                             "c1cc2ccc3cccc4ccc(c1)c2c34",  // an atom in three rings
+                             "c1ccc2c(c1)-c1cccc3cccc-2c13",
+                             "CCNc1ncc(C(=O)NCCc2c(C)n3c4c(cccc24)CCC3)cn1",
+                             "c1ccc2cccc2cc1",
+                             "O=C1C=CC=CC=C1",
+                             "C1=CC=CC=CC=C1",
+                             "O=C1C=CC(=O)C=C1",  // aromatic together, or hardly
+                             "c1cccc#c1",
+                             "Cc1c#cc([S@](=O)[C@@H](C)c2nc(-c3ccccc3)no2)cc1C",  // benzyne
+                             "C1CC2CCC1C2",
+                             "C12C3C4C1C5C2C3C45",  // cages
+                             "C[C@H]1CC[C@@H](C)CC1",
+                             "C[C@H](F)Cl",
+                             "C[C@H](C)O",
+                             "C[S@](=O)c1ccccc1",
+                             "[N@]1(C)CC1C",
+                             "C/C=C/[C@H](F)C",
+                             "C[N+](=O)[O-]",
+                             "CN(=O)=O",
+                             "O=n1ccccc1",
+                             "[O-][n+]1ccccc1",
+                             "C[n+]1ccccc1",
+                             "[nH]1cccc1",
+                             "c1cc[pH]c1",
+                             "O=[SH](=O)C",
+                             "CS(C)(=O)=O",
+                             "CP(=O)(O)O",
+                             "C[N-]S(C)(=O)=O",
+                             "[H]C",
+                             "[2H]C",
+                             "[13CH4]",
+                             "C[CH2]",
+                             "[CH3:1]C",
+                             "[Na+].[Cl-]",
+                             "CC.O",
+                             "C1.C1",
+                             "C[Si](C)(C)C",
+                             "*c1ccccc1",
+                             "F[P-](F)(F)(F)(F)F",
+                             "[Fe]",
+                             "C"}) {
+    for (const UnknownType unknown : {UnknownType::kError, UnknownType::kBucket}) {
+      std::string error, other_error;
+      const auto graph = smiles_to_graph(smiles, zinc(unknown), error);
+      const auto molecule = Molecule::parse(smiles, other_error);
+      ASSERT_TRUE(molecule) << other_error;
+      EXPECT_EQ(graph, molecule->to_graph(zinc(unknown), other_error)) << smiles;
+      EXPECT_EQ(error, other_error);
+    }
+  }
+}
+
+TEST(ZincFeaturiser, TheShortWayRefusesWithTheSameReason) {
+  for (const char* smiles : {"CC(C)(C)(C)C", "c1cccc1", "n1cccc1", "cccc", "C1CC", "CC(", "Cc1=n(C)c2c(N)nc(C)nc12",
+                             "C[C@H]([NH2+]Cc1cnn(-c2ccc(F)cc2)c#1)C", "O=C1CCCo1C"}) {
+    std::string error, other_error;
+    EXPECT_FALSE(smiles_to_graph(smiles, zinc(), error)) << smiles;
+    const auto molecule = Molecule::parse(smiles, other_error);
+    EXPECT_FALSE(molecule && molecule->to_graph(zinc(), other_error)) << smiles;
+    EXPECT_EQ(error, other_error);
+  }
+}
+
 TEST(ZincFeaturiser, SpellsTypesWithExplicitHydrogensAndCharges) {
   const auto type = [](std::string_view smiles) {
     const Graph graph = graph_of(smiles, zinc());
