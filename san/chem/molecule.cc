@@ -2,7 +2,6 @@
 
 #include <GraphMol/ChemTransforms/ChemTransforms.h>
 #include <GraphMol/MolOps.h>
-#include <GraphMol/PeriodicTable.h>
 #include <GraphMol/RingInfo.h>
 #include <GraphMol/SmilesParse/SmilesParse.h>
 #include <GraphMol/SmilesParse/SmilesWrite.h>
@@ -95,6 +94,8 @@ bool run_on_large_stack(const std::function<void()>& work) {
   return started;
 }
 
+}  // namespace
+
 bool has_stereo_marks(std::string_view smiles) {
   return smiles.find_first_of("@/\\") != smiles.npos;
 }
@@ -102,7 +103,7 @@ bool has_stereo_marks(std::string_view smiles) {
 // Exactly the steps of RDKit's SmilesToMol (remove hydrogens, sanitize, assign stereochemistry), one by one
 // so that those without effect can be left out. tests/chem compares the outcome with the recorded graphs of
 // all ZINC and molhiv molecules.
-void sanitize(RDKit::RWMol& molecule, bool stereo, bool chemistry, bool clean = true) {
+void sanitize(RDKit::RWMol& molecule, bool stereo, bool chemistry, bool clean) {
   namespace ops = RDKit::MolOps;
   bool hydrogens = false;
   for (const auto* atom : molecule.atoms()) hydrogens = hydrogens || atom->getAtomicNum() == 1;
@@ -124,7 +125,7 @@ void sanitize(RDKit::RWMol& molecule, bool stereo, bool chemistry, bool clean = 
   if (stereo) ops::assignStereochemistry(molecule, true);
 }
 
-std::unique_ptr<RDKit::RWMol> parse_raw(const std::string& smiles) {
+std::unique_ptr<RDKit::RWMol> parse_raw(const std::string& smiles, int max_atoms) {
   RDKit::SmilesParserParams parameters;
   parameters.sanitize = false;
   parameters.removeHs = false;
@@ -132,10 +133,10 @@ std::unique_ptr<RDKit::RWMol> parse_raw(const std::string& smiles) {
   parameters.parseName = false;
   std::unique_ptr<RDKit::RWMol> molecule(RDKit::SmilesToMol(smiles, parameters));
   if (molecule == nullptr) throw Refused{};
+  // admissible() counted letters; this is the parser's own count.
+  if (static_cast<int64_t>(molecule->getNumAtoms()) > max_atoms) fail("more than {} atoms", max_atoms);
   return molecule;
 }
-
-}  // namespace
 
 std::string_view smiles_proper(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n\v\f";
@@ -209,23 +210,10 @@ bool admissible(std::string_view smiles, int max_atoms, bool& large, std::string
 }
 
 std::unique_ptr<RDKit::RWMol> parse(const std::string& smiles, int max_atoms, bool chemistry) {
-  auto molecule = parse_raw(smiles);
-  // admissible() counted letters; this is the parser's own count.
-  if (static_cast<int64_t>(molecule->getNumAtoms()) > max_atoms) fail("more than {} atoms", max_atoms);
+  auto molecule = parse_raw(smiles, max_atoms);
   sanitize(*molecule, has_stereo_marks(smiles), chemistry);
   if (molecule->getNumAtoms() == 0) fail("there is no atom in it");
   return molecule;
-}
-
-void to_zinc_form(std::unique_ptr<RDKit::RWMol>& molecule) {
-  RDKit::MolOps::Kekulize(*molecule, true);
-  // After Kekulize nothing is aromatic any more, so the plain SMILES is the Kekule SMILES.
-  const std::string kekule = RDKit::MolToSmiles(*molecule);
-  molecule = parse_raw(kekule);
-  // Bond directions (/, \) have no part in the graph; chirality decides whether an explicit H stays.
-  // What cleanUp mends was mended before the text was written.
-  sanitize(*molecule, kekule.find('@') != kekule.npos, false, false);
-  RDKit::MolOps::Kekulize(*molecule, true);
 }
 
 }  // namespace rdkit_bridge
@@ -235,84 +223,6 @@ namespace {
 using RDKit::Atom;
 using RDKit::Bond;
 using RDKit::RWMol;
-
-constexpr int kZincAtomTypes = 28;
-constexpr int kZincBondTypes = 4;
-
-// Types are looked up by (atomic number, explicit hydrogens, charge class) in place of the string they spell.
-struct ZincType {
-  int atomic_number, hydrogens, charge;
-};
-constexpr std::array<ZincType, kZincAtomTypes> kZincTypes = {{
-    {6, 0, 0},   {8, 0, 0},  {7, 0, 0},  {9, 0, 0},  {6, 1, 0},  {16, 0, 0}, {17, 0, 0},
-    {8, 0, -1},  {7, 1, 1},  {35, 0, 0}, {7, 3, 1},  {7, 2, 1},  {7, 0, 1},  {7, 0, -1},
-    {16, 0, -1}, {53, 0, 0}, {15, 0, 0}, {8, 1, 1},  {7, 1, -1}, {8, 0, 1},  {16, 0, 1},
-    {15, 1, 0},  {15, 2, 0}, {6, 2, -1}, {15, 0, 1}, {16, 1, 1}, {6, 1, -1}, {15, 1, 1},
-}};
-
-std::string zinc_type_name(std::string symbol, int hydrogens, int charge) {
-  if (hydrogens > 0) symbol += fmt::format(" H{}", hydrogens);
-  if (charge == 1) symbol += " +";
-  if (charge == -1) symbol += " -";
-  return symbol;
-}
-
-Graph zinc_graph(const RWMol& molecule, const FeaturiserOptions& options) {
-  Graph graph;
-  graph.num_nodes = static_cast<int32_t>(molecule.getNumAtoms());
-  graph.node_features.category_columns = graph.edge_features.category_columns = 1;
-  graph.node_features.categories.reserve(molecule.getNumAtoms());
-  for (const Atom* atom : molecule.atoms()) {
-    const int hydrogens = static_cast<int>(atom->getNumExplicitHs());
-    const int charge = std::abs(atom->getFormalCharge()) == 1 ? atom->getFormalCharge() : 0;
-    int type = 0;
-    while (type < kZincAtomTypes && !(kZincTypes[type].atomic_number == atom->getAtomicNum() &&
-                                      kZincTypes[type].hydrogens == hydrogens && kZincTypes[type].charge == charge)) {
-      ++type;
-    }
-    if (type == kZincAtomTypes && options.unknown == UnknownType::kError) {
-      fail("the atom type '{}' is not one of the {} that the zinc featuriser knows",
-           zinc_type_name(atom->getSymbol(), hydrogens, charge), kZincAtomTypes);
-    }
-    graph.node_features.categories.push_back(type);
-  }
-  struct TypedEdge {
-    Edge edge;
-    int32_t type;
-  };
-  std::vector<TypedEdge> edges;
-  edges.reserve(2 * molecule.getNumBonds());
-  for (const Bond* bond : molecule.bonds()) {
-    int32_t type = kZincBondTypes;
-    switch (bond->getBondType()) {
-      case Bond::SINGLE:
-        type = 1;
-        break;
-      case Bond::DOUBLE:
-        type = 2;
-        break;
-      case Bond::TRIPLE:
-        type = 3;
-        break;
-      default:
-        if (options.unknown == UnknownType::kError)
-          fail("a bond that is neither single, double nor triple, which the zinc featuriser does not know");
-    }
-    const auto a = static_cast<int32_t>(bond->getBeginAtomIdx()), b = static_cast<int32_t>(bond->getEndAtomIdx());
-    edges.push_back({{a, b}, type});
-    edges.push_back({{b, a}, type});
-  }
-  std::sort(edges.begin(), edges.end(), [](const TypedEdge& x, const TypedEdge& y) {
-    return std::pair(x.edge.source, x.edge.target) < std::pair(y.edge.source, y.edge.target);
-  });
-  graph.edges.reserve(edges.size());
-  graph.edge_features.categories.reserve(edges.size());
-  for (const TypedEdge& e : edges) {
-    graph.edges.push_back(e.edge);
-    graph.edge_features.categories.push_back(e.type);
-  }
-  return graph;
-}
 
 // Place of `value` in low..high, or the row after them ("misc").
 int32_t in_range(int value, int low, int high) {
@@ -433,18 +343,6 @@ Featuriser featuriser_from_name(std::string_view name) {
   return Featuriser::kOgb;
 }
 
-const std::vector<std::string>& zinc_atom_types() {
-  static const std::vector<std::string> types = [] {
-    std::vector<std::string> names;
-    for (const ZincType& type : kZincTypes) {
-      names.push_back(zinc_type_name(RDKit::PeriodicTable::getTable()->getElementSymbol(type.atomic_number),
-                                     type.hydrogens, type.charge));
-    }
-    return names;
-  }();
-  return types;
-}
-
 const std::vector<int>& ogb_atom_sizes() {
   static const std::vector<int> sizes = {119, 5, 12, 12, 10, 6, 6, 2, 2};
   return sizes;
@@ -457,12 +355,12 @@ const std::vector<int>& ogb_bond_sizes() {
 
 std::vector<int> node_category_sizes(const FeaturiserOptions& options) {
   if (options.featuriser == Featuriser::kOgb) return ogb_atom_sizes();
-  return {kZincAtomTypes + (options.unknown == UnknownType::kBucket ? 1 : 0)};
+  return {rdkit_bridge::kZincAtomTypes + (options.unknown == UnknownType::kBucket ? 1 : 0)};
 }
 
 std::vector<int> edge_category_sizes(const FeaturiserOptions& options) {
   if (options.featuriser == Featuriser::kOgb) return ogb_bond_sizes();
-  return {kZincBondTypes + (options.unknown == UnknownType::kBucket ? 1 : 0)};
+  return {rdkit_bridge::kZincBondTypes + (options.unknown == UnknownType::kBucket ? 1 : 0)};
 }
 
 std::optional<Graph> smiles_to_graph(std::string_view text, const FeaturiserOptions& options, std::string& error) {
@@ -471,10 +369,10 @@ std::optional<Graph> smiles_to_graph(std::string_view text, const FeaturiserOpti
   if (!rdkit_bridge::admissible(smiles, options.max_atoms, large, error)) return std::nullopt;
   std::optional<Graph> graph;
   const bool done = rdkit_bridge::guarded(smiles, large, error, [&] {
-    const bool ogb = options.featuriser == Featuriser::kOgb;
-    auto molecule = rdkit_bridge::parse(std::string(smiles), options.max_atoms, ogb);
-    if (!ogb) rdkit_bridge::to_zinc_form(molecule);
-    graph = ogb ? ogb_graph(*molecule) : zinc_graph(*molecule, options);
+    if (options.featuriser == Featuriser::kOgb)
+      graph = ogb_graph(*rdkit_bridge::parse(std::string(smiles), options.max_atoms, true));
+    else
+      graph = rdkit_bridge::zinc_graph(std::string(smiles), options);
   });
   return done ? std::move(graph) : std::nullopt;
 }
@@ -523,9 +421,7 @@ std::optional<Graph> Molecule::to_graph(const FeaturiserOptions& options, std::s
     if (options.featuriser == Featuriser::kOgb) {
       graph = ogb_graph(*impl_->molecule);
     } else {
-      auto copy = std::make_unique<RWMol>(*impl_->molecule);
-      rdkit_bridge::to_zinc_form(copy);
-      graph = zinc_graph(*copy, options);
+      graph = rdkit_bridge::zinc_graph(*impl_->molecule, options);
     }
   });
   return done ? std::move(graph) : std::nullopt;

@@ -1,5 +1,6 @@
 #include "san/chem/molecule.h"
 
+#include <sstream>
 #include <thread>
 
 #include "san/base/random.h"
@@ -61,6 +62,56 @@ TEST(ZincFeaturiser, KekulisesAndListsBothDirectionsRowByRow) {
   for (const int type : benzene.edge_features.categories) doubles += type == 2;
   EXPECT_EQ(doubles, 6);  // three bonds, both directions
   EXPECT_EQ(graph_of("C#N", zinc()).edge_features.categories, (std::vector<int32_t>{3, 3}));
+}
+
+// Molecule::to_graph writes and reads the Kekule SMILES; smiles_to_graph takes a shorter way where it can. Where it takes it on
+// the recorded data sets, chem_reference_test compares; these are what else there is.
+TEST(ZincFeaturiser, TheShortWayGivesTheGraphOfTheLongOne) {
+  const char* const kGroups[] = {
+      // aromatic, as Kekule SMILES, and without - between two rings
+      "CC(=O)Oc1ccccc1C(=O)O Cn1c(=O)c2c(ncn2C)n(C)c1=O C1=CC=CC=C1C1=CNC=C1 c1ccccc1c1ccccc1 [nH]1cccc1 c1cc[pH]c1",
+      // atoms in three rings
+      "O=C([O-])c1oc2cccc3c2c1CCC3 c1cc2ccc3cccc4ccc(c1)c2c34 c1ccc2c(c1)-c1cccc3cccc-2c13 "
+      "NN1C(=O)c2cccc3cccc(c23)C1=O",
+      "CCNc1ncc(C(=O)NCCc2c(C)n3c4c(cccc24)CCC3)cn1 O=C1C(=N)N2CCCCc3cccc1c32 O=C1c2sccc2-c2cccc3cccc1c23",
+      // aromatic only together, or hardly; aromatic triple bonds
+      "c1ccc2cccc2cc1 O=C1C=CC=CC=C1 C1=CC=CC=CC=C1 O=C1C=CC(=O)C=C1 c1cccc#c1 c1cc2c3c(c1)Ic1cccc(c1-3)I2",
+      "Cc1c#cc([S@](=O)[C@@H](C)c2nc(-c3ccccc3)no2)cc1C",
+      // cages, and rings behind others
+      "C1CC2CCC1C2 C12C3C4C1C5C2C3C45 C1C[C@@H]2C[C@H]1C[C@@H]2n1c2c(cncc2)nc1CCCl",
+      "O=C1CCCCCCCCCCC(=O)N2CCOCCOCCN1Cc1cccc(n1)C2",
+      // stereocentres: real ones, in pairs, none, of three neighbours
+      "C[C@H](F)Cl C[C@H]1CC[C@@H](C)CC1 C[C@H](C)O C[S@](=O)c1ccccc1 [N@]1(C)CC1C C/C=C/[C@H](F)C",
+      // charges and valences
+      "C[N+](=O)[O-] CN(=O)=O O=n1ccccc1 [O-][n+]1ccccc1 C[n+]1ccccc1 O=[SH](=O)C CS(C)(=O)=O CP(=O)(O)O "
+      "C[N-]S(C)(=O)=O",
+      "CO[IH2]1NC(=O)c2ccccc21 F[P-](F)(F)(F)(F)F",
+      // other hydrogens, isotopes, radicals, numbered atoms, fragments, elements
+      "[H]C [2H]C [13CH4] C[CH2] [CH3:1]C [Na+].[Cl-] CC.O C1.C1 C[Si](C)(C)C *c1ccccc1 [Fe] C"};
+  for (const std::string group : kGroups) {
+    std::istringstream words(group);
+    for (std::string smiles; words >> smiles;) {
+      for (const UnknownType unknown : {UnknownType::kError, UnknownType::kBucket}) {
+        std::string error, other_error;
+        const auto graph = smiles_to_graph(smiles, zinc(unknown), error);
+        const auto molecule = Molecule::parse(smiles, other_error);
+        ASSERT_TRUE(molecule) << other_error;
+        EXPECT_EQ(graph, molecule->to_graph(zinc(unknown), other_error)) << smiles;
+        EXPECT_EQ(error, other_error);
+      }
+    }
+  }
+}
+
+TEST(ZincFeaturiser, TheShortWayRefusesWithTheSameReason) {
+  for (const char* smiles : {"CC(C)(C)(C)C", "c1cccc1", "n1cccc1", "cccc", "C1CC", "CC(", "Cc1=n(C)c2c(N)nc(C)nc12",
+                             "C[C@H]([NH2+]Cc1cnn(-c2ccc(F)cc2)c#1)C", "O=C1CCCo1C"}) {
+    std::string error, other_error;
+    EXPECT_FALSE(smiles_to_graph(smiles, zinc(), error)) << smiles;
+    const auto molecule = Molecule::parse(smiles, other_error);
+    EXPECT_FALSE(molecule && molecule->to_graph(zinc(), other_error)) << smiles;
+    EXPECT_EQ(error, other_error);
+  }
 }
 
 TEST(ZincFeaturiser, SpellsTypesWithExplicitHydrogensAndCharges) {

@@ -122,6 +122,33 @@ TEST(OgbFeaturiser, GivesTheRecordedFeaturesOfEveryMoleculeOfMolhiv) {
   EXPECT_EQ(mismatches, 0);
 }
 
+// smiles_to_graph takes a shorter way than Molecule::to_graph where it can.
+TEST(ZincFeaturiser, TheShortWayGivesTheGraphOfTheLongOne) {
+  SAN_NEED_SHARED(folder, "data");
+  int total = 0, mismatches = 0;
+  for (const auto& [file, step] : {std::pair("zinc/zinc12k_train.csv.gz", 1),
+                                   {"zinc/zinc250k_test.csv.gz", 2},
+                                   {"ogbg-molhiv/molhiv.csv.gz", 2},
+                                   {"moleculenet/tox21.csv.gz", 1}}) {
+    CsvReader rows((folder / file).string());
+    const size_t smiles = rows.column("smiles");
+    for (int64_t row = 0; rows.next(); ++row) {
+      if (row % step != 0) continue;
+      FeaturiserOptions options;
+      options.unknown = UnknownType::kBucket;
+      std::string error, other_error;
+      const auto graph = smiles_to_graph(rows[smiles], options, error);
+      const auto molecule = Molecule::parse(rows[smiles], other_error);
+      ASSERT_TRUE(graph && molecule) << rows.where() << " " << error << other_error;
+      ++total;
+      if (graph != molecule->to_graph(options, other_error) && ++mismatches <= 5)
+        ADD_FAILURE() << rows.where() << " " << rows[smiles];
+    }
+  }
+  EXPECT_GT(total, 30000);
+  EXPECT_EQ(mismatches, 0);
+}
+
 TEST(Featurisers, TakeEveryMoleculeOfMoleculeNet) {
   SAN_NEED_SHARED(folder, "data/moleculenet");
   const std::map<std::string, int> sizes = {{"bbbp", 2039},    {"clintox", 1478},       {"esol", 1128},
