@@ -6,10 +6,10 @@
 namespace san {
 namespace {
 
-constexpr double kHeadByHead = 256;       // graphs of more nodes: each head is a task of its own
-constexpr int32_t kMaxSharedTypes = 128;  // gradients of shared rows are kept once per chunk
-constexpr int64_t kChunks = 16;       // about so many tasks of edges one by one
-constexpr int64_t kDenseTasks = 32;   // at most so many, and one per large graph, of all pairs
+constexpr double kHeadByHead = 256;              // graphs of more nodes: each head is a task of its own
+constexpr int32_t kMaxSharedTypes = 128;         // gradients of shared rows are kept once per chunk
+constexpr int64_t kChunks = 16;                  // about so many tasks of edges one by one
+constexpr int64_t kDenseTasks = 32;              // at most so many, and one per large graph, of all pairs
 constexpr int64_t kMaxCodes = int64_t{1} << 26;  // edge LPE codes of one batch
 
 uint64_t hash_row(const Features& f, int64_t edge) {

@@ -69,10 +69,12 @@ void at_every_level(uint64_t seed, const std::string& what, const std::function<
     Random random(seed);  // the same numbers for every level
     check(kernels(level), random);
   }
+#ifdef SAN_TEST_WIDE
   // Where there is no AVX-512: its bodies, with vectors of the same length that the compiler makes of shorter ones.
   SCOPED_TRACE(fmt::format("{}, vectors of 16, seed {}", what, seed));
   Random random(seed);
   check(wide::kTable, random);
+#endif
 }
 
 // --- matrix products -------------------------------------------------------------------------------------------------
