@@ -427,29 +427,27 @@ static void unpack_heads(const DenseGraph& g, const float* from, float scale, fl
   }
 }
 
-// What exp(score) of node `row + q` and node t is multiplied by, factor[q][t] in rows of g.padded(): 0 for no pair (t = row + q,
-// t or row + q beyond the graph), the added pairs' weight, and for real edges 0 or, if kReal, their weight; those of added
-// pairs are then negative, so that the sign tells the kinds apart. The same for all heads.
+// What exp(score) of node `row + q` and node first + t is multiplied by, factor[q][t] in rows of kTokenPiece, t < count: 0 for no
+// pair (the node itself, nodes beyond the graph), the added pairs' weight, and for real edges 0 or, if kReal, their weight; those
+// of added pairs are then negative, so that the sign tells the kinds apart. The same for all heads.
 template <bool kReal>
-static void pair_factors(const DenseGraph& g, int64_t row, int rows, float* factors) {
-  const int64_t nodes = g.end - g.begin, lanes = g.padded();
+static void pair_factors(const DenseGraph& g, int64_t row, int rows, int64_t first, int64_t count, float* factors) {
+  const int64_t nodes = g.end - g.begin;
   const float added = kReal ? -g.shape->added_weight : g.shape->added_weight, real = kReal ? g.shape->real_weight : 0.0F;
-  V last[kLanes / VL];  // of a row: the graph may end in it
-#pragma GCC unroll 4
-  for (int v = 0; v < kLanes / VL; ++v) {
-    last[v] = select((VI)(lane_numbers() + static_cast<uint32_t>(lanes - kLanes + v * VL)) < static_cast<int32_t>(nodes),
-                     splat(added));
-  }
-  for (int q = 0; q < rows; ++q, factors += lanes) {
-    for (int64_t t = 0; t + kLanes < lanes; t += VL) store(factors + t, splat(added));
-#pragma GCC unroll 4
-    for (int v = 0; v < kLanes / VL; ++v) store(factors + lanes - kLanes + v * VL, last[v]);
-    factors[row + q] = 0;
+  const int64_t whole = nodes - first < count ? (nodes - first) / VL * VL : count;  // the graph may end in a vector
+  const V last = select((VI)(lane_numbers() + static_cast<uint32_t>(first + whole)) < static_cast<int32_t>(nodes), splat(added));
+  for (int q = 0; q < rows; ++q, factors += kTokenPiece) {
+    for (int64_t t = 0; t < whole; t += VL) store(factors + t, splat(added));
+    for (int64_t t = whole; t < count; t += VL) store(factors + t, last);
+    const auto set = [&](int64_t node, float factor) {
+      if (node >= first && node < first + count) factors[node - first] = factor;
+    };
+    set(row + q, 0);
     for (int64_t p = g.pair_begin[g.begin + row + q]; p < g.pair_begin[g.begin + row + q + 1]; ++p) {
-      factors[g.other[p] - g.begin] = real;
+      set(g.other[p] - g.begin, real);
     }
   }
-  for (int64_t i = 0; i < (kDenseRows - rows) * lanes; i += VL) store(factors + i, V{});
+  for (int64_t i = 0; i < (kDenseRows - rows) * kTokenPiece; i += VL) store(factors + i, V{});
 }
 
 template <int K, int TV>
@@ -465,10 +463,9 @@ SAN_ALONE void scores(const RowMatrix w, int rows, int width, const float* __res
       });
 }
 
-// Of one piece of the rows: factors [rows][stride], scores of real edges s1 (kReal).
+// Of one piece of the rows: factors, scores of real edges s1 (kReal) and of added pairs.
 struct PairRows {
   const float* factors;
-  int64_t stride;
   float *s1, *s2;
 };
 
@@ -485,7 +482,7 @@ SAN_ALONE void pair_weights(const PairRows p, int rows, float* __restrict z) {
   for (int v = 0; v < TV; ++v) sum[v] = load(z + v * VL);
 #pragma GCC unroll 1
   for (int q = 0; q < rows; ++q) {
-    const float* factors = p.factors + q * p.stride;
+    const float* factors = p.factors + q * kTokenPiece;
 #pragma GCC unroll 8
     for (int v = 0; v < TV; ++v) {
       const int64_t at = q * kTokenPiece + v * VL;
@@ -505,7 +502,7 @@ template <int TV, bool kReal>
 SAN_ALONE void pair_gradients(const PairRows p, int rows, const float* share, const float* dot, float* __restrict d) {
 #pragma GCC unroll 1
   for (int q = 0; q < rows; ++q) {
-    const float* factors = p.factors + q * p.stride;
+    const float* factors = p.factors + q * kTokenPiece;
     const V row_share = splat(share[q]), row_dot = splat(dot[q]);
 #pragma GCC unroll 8
     for (int v = 0; v < TV; ++v) {
@@ -539,17 +536,18 @@ static void dense_forward_k(const DenseGraph& g) {
   for (int64_t i = 0; i < count * lanes; i += VL) store(z + i, V{});
   for (int64_t row = 0; row < nodes; row += kDenseRows) {
     const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows);
-    pair_factors<kReal>(g, row, rows, factors);
+    if (used <= kTokenPiece) pair_factors<kReal>(g, row, rows, 0, used, factors);
     for (int h = 0; h < count; ++h) {
       const float* source = g.projections + (g.begin + row) * s.ld + g.head_begin + h;
       const int64_t head = h * size;
       for (int64_t first = 0; first < used; first += kTokenPiece) {
         const int64_t piece = used - first < kTokenPiece ? used - first : kTokenPiece;
+        if (used > kTokenPiece) pair_factors<kReal>(g, row, rows, first, piece, factors);
         token_groups(piece, [&]<int TV>(int64_t t) {
           const int64_t at = head + token_at(width, first + t);
           if (kReal) scores<K, TV>({source + s.k1, s.ld, heads}, rows, width, q1 + at, s1 + t);
           scores<K, TV>({source + s.k2, s.ld, heads}, rows, width, q2 + at, s2 + t);
-          pair_weights<TV, kReal>({factors + first + t, lanes, s1 + t, s2 + t}, rows, z + h * lanes + first + t);
+          pair_weights<TV, kReal>({factors + t, s1 + t, s2 + t}, rows, z + h * lanes + first + t);
           from_rows<K, TV>({source + s.v, s.ld, heads}, rows, width, s2 + t, num + at, row == 0);
         });
       }
@@ -578,7 +576,7 @@ static void dense_backward_k(const DenseGraph& g) {
   if (kReal) pack_heads(g, g.projections + s.k1, s.ld, k1);
   for (int64_t row = 0; row < nodes; row += kDenseRows) {
     const int rows = static_cast<int>(nodes - row < kDenseRows ? nodes - row : kDenseRows), padded = (rows + 3) / 4 * 4;
-    pair_factors<kReal>(g, row, rows, factors);
+    if (used <= kTokenPiece) pair_factors<kReal>(g, row, rows, 0, used, factors);
     for (int h = 0; h < count; ++h) {
       const int64_t target = g.begin + row, head = h * size;
       const int number = g.head_begin + h;
@@ -590,12 +588,13 @@ static void dense_backward_k(const DenseGraph& g) {
       }
       for (int64_t first = 0; first < used; first += kTokenPiece) {
         const int64_t piece = used - first < kTokenPiece ? used - first : kTokenPiece;
+        if (used > kTokenPiece) pair_factors<kReal>(g, row, rows, first, piece, factors);
         token_groups(piece, [&]<int TV>(int64_t t) {
           const int64_t at = head + token_at(width, first + t);
           if (kReal) scores<K, TV>(to_q1, rows, width, k1 + at, s1 + t);
           scores<K, TV>(to_out, rows, width, v + at, d + t);
           scores<K, TV>(to_q2, rows, width, k2 + at, s2 + t);
-          pair_gradients<TV, kReal>({factors + first + t, lanes, s1 + t, s2 + t}, padded, share, dot, d + t);
+          pair_gradients<TV, kReal>({factors + t, s1 + t, s2 + t}, padded, share, dot, d + t);
           from_rows<K, TV>(to_out, rows, width, d + t, dv + at, row == 0);
           from_rows<K, TV>(to_q2, rows, width, s2 + t, dk2 + at, row == 0);
           if (kReal) from_rows<K, TV>(to_q1, rows, width, s1 + t, dk1 + at, row == 0);

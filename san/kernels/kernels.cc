@@ -46,8 +46,8 @@ int64_t lpe_scratch(const LpeShape& shape, int64_t blocks) {
 int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads) {
   const int64_t lanes = (nodes + kLanes - 1) / kLanes * kLanes, width = shape.head_width();
   const int64_t packed = 6 * heads * lanes * width + heads * lanes;
-  const int64_t rows = kDenseRows * (3 * kTokenPiece + 2 * width * kLanes + width + 2 * shape.d + 2) + kLanes;
-  return packed + rows + kDenseRows * lanes + kPad;
+  const int64_t rows = kDenseRows * (4 * kTokenPiece + 2 * width * kLanes + width + 2 * shape.d + 2) + kLanes;
+  return packed + rows + kPad;
 }
 
 }  // namespace san
