@@ -48,6 +48,21 @@ struct Vec {
     for (int i = 0; i < W; ++i) mask[i] = i < count ? -1 : 0;
     return mask;
   }
+  // These lanes; the others may be another thread's, just being written, and are not read.
+  SAN_INLINE F get_some(const float* p, I lanes) {
+#if defined(__AVX512F__)
+    if constexpr (W == 16) return (F)_mm512_maskz_loadu_ps(_mm512_movepi32_mask((__m512i)lanes), p);
+#endif
+#if defined(__AVX2__)
+    if constexpr (W == 8) return (F)_mm256_maskload_ps(p, (__m256i)lanes);
+    if constexpr (W == 4) return (F)_mm_maskload_ps(p, (__m128i)lanes);
+#endif
+    F v{};
+    for (int i = 0; i < W; ++i) {
+      if (lanes[i] != 0) v[i] = p[i];
+    }
+    return v;
+  }
   // p += v in these lanes. Lanes beyond the heads belong to other numbers, perhaps of another thread: they may not even be
   // written back unchanged.
   SAN_INLINE void add(float* p, F v, I lanes, bool all) {
@@ -228,15 +243,17 @@ static void head_dots_w(const HeadDots& x) {
   const int heads = x.shape->heads, d = x.shape->d;
   for (int h = 0; h < heads; h += W) {
     const int count = heads - h < W ? heads - h : W;
+    const auto lanes = T::lanes_below(count);
     for (int64_t r = 0; r < x.rows; ++r) {
       const float *a = x.a + r * d + h, *b = x.b + r * d + h;
       float* out = x.out + r * heads + h;
       typename T::F sum{};
-      for (int f = 0; f < d; f += heads) sum += T::get(a + f) * T::get(b + f);
       if (count == W) {
+        for (int f = 0; f < d; f += heads) sum += T::get(a + f) * T::get(b + f);
         T::put(out, sum);
         continue;
       }
+      for (int f = 0; f < d; f += heads) sum += T::get_some(a + f, lanes) * T::get_some(b + f, lanes);
       for (int i = 0; i < count; ++i) out[i] = sum[i];
     }
   }

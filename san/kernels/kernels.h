@@ -223,7 +223,7 @@ struct Kernels {
                         const float* mean, const float* s2);
   // y[r][c] = x[r * ld + c] * scale[c] * factor
   void (*scale_rows)(const float* x, int64_t rows, int64_t d, int64_t ld, const float* scale, float factor, float* y);
-  // out[r][h] = sum over the features f of head h of a[r][f] * b[r][f], features in attention's order. a_pad, b_pad.
+  // out[r][h] = sum over the features f of head h of a[r][f] * b[r][f], features in attention's order.
   void (*head_dots)(const float* a, const float* b, int64_t rows, int d, int heads, float* out);
   // x *= dropout's factor of (first_row + r, c)
   void (*drop)(float* x, int64_t rows, int64_t d, const Dropout& dropout, int64_t first_row);
