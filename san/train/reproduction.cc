@@ -254,6 +254,25 @@ Reproduction read_reproduction(const std::filesystem::path& folder) {
   return out;
 }
 
+namespace {
+
+// Copies are read on other machines: folders below the present one, and beside it, are named as seen from here.
+std::string without_own_folders(std::string text) {
+  const std::filesystem::path here = std::filesystem::current_path(), above = here.parent_path();
+  const auto replace = [&](const std::filesystem::path& folder, std::string_view by) {
+    if (!folder.has_relative_path()) return;  // the root is everybody's
+    const std::string from = folder.string() + '/';
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += by.size()) {
+      text.replace(at, from.size(), by);
+    }
+  };
+  replace(here, "");
+  replace(above, "../");
+  return text;
+}
+
+}  // namespace
+
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to) {
   std::error_code failure;
   for (const ReproducedGroup& group : reproduction.groups) {
@@ -263,7 +282,7 @@ void collect_reproduction(const Reproduction& reproduction, const std::filesyste
         if (!std::filesystem::exists(run.folder / name)) continue;
         std::filesystem::create_directories(folder, failure);
         SAN_CHECK(!failure, "{}: cannot make the folder: {}", folder.string(), failure.message());
-        write_file(folder / name, read_file(run.folder / name, size_t{1} << 26));
+        write_file(folder / name, without_own_folders(read_file(run.folder / name, size_t{1} << 26)));
       }
     }
   }

@@ -102,7 +102,7 @@ void write_plan(const std::filesystem::path& folder, const ReproductionPlan& pla
 
 // Reads the runs. Throws Error when the folder has no plan.
 Reproduction read_reproduction(const std::filesystem::path& folder);
-// Copies plan, metrics, configurations and results of all begun runs; no weights.
+// Copies plan, metrics, configurations and results of all begun runs; no weights, and no names of this machine's folders.
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to);
 
 // Mean and sample standard deviation (n - 1) of finite values; NaN where there are too few.

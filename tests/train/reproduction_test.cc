@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "san/base/file.h"
 #include "tests/testing.h"
 
 namespace san {
@@ -70,6 +71,23 @@ TEST(Reproduction, GammasHaveShortNames) {
        {std::pair{1e-5, "1e-5"}, {0.1, "1e-1"}, {2.5e-3, "2.5e-3"}, {1.0, "1"}, {0.0, "0"}}) {
     EXPECT_EQ(gamma_text(gamma), text);
   }
+}
+
+TEST(Reproduction, CopiesDoNotNameTheMachinesFolders) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path here = std::filesystem::canonical(folder.path()) / "project",
+                              run = here / "runs/optimised/seed-0";
+  std::filesystem::create_directories(run);
+  write_plan(here / "runs", {"csl", {{"optimised", "optimised", {0}}}});
+  const std::string beside = (here.parent_path() / "data/b.csv").string(), elsewhere = "/mnt/c.csv";
+  write_file(run / "config.toml", fmt::format("[data]\npath = \"{}\"\nsplit_file = \"{}\"\nid_column = \"{}\"\n",
+                                              (here / "runs/a.csv").string(), beside, elsewhere));
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(here);
+  collect_reproduction(read_reproduction("runs"), "kept");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(read_file(here / "kept/optimised/seed-0/config.toml", 1 << 20),
+            "[data]\npath = \"runs/a.csv\"\nsplit_file = \"../data/b.csv\"\nid_column = \"/mnt/c.csv\"\n");
 }
 
 TEST(Reproduction, SaysWhichNamesThereAre) {
