@@ -439,7 +439,7 @@ int run_bench(int argc, char** argv) {
       "measured in the same run with the same threads. Useful work: per node and layer 20 d^2, per ordered pair and "
       "layer\n"
       "4 d, per LPE token and layer 4 k F plus attention; a training step is three forward passes; recomputation and\n"
-      "dropout do not count.\n\n"
+      "dropout do not count. Each batch counts with its best time of several passes, the peak with its best 30 ms.\n\n"
       "  san bench train --config configs/zinc.toml --threads 1,2 --engine fused,torch\n"
       "  san bench kernels");
   app.add_option("what", o.what, "train, forward, kernels or prepare")

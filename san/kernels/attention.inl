@@ -540,6 +540,14 @@ SAN_ALONE void pair_gradients(const PairRows p, int rows, const float* share, co
   }
 }
 
+// f(begin, end) for the features of a row that belong to the graph's heads.
+template <class F>
+SAN_INLINE void features_of_heads(const DenseGraph& g, const F& f) {
+  const int heads = g.shape->heads, d = g.shape->d;
+  if (g.head_end - g.head_begin == heads) return f(0, d);
+  for (int c = 0; c < d; c += heads) f(c + g.head_begin, c + g.head_end);
+}
+
 // Lanes are targets, rows sources.
 template <int K, bool kReal>
 static void dense_forward_k(const DenseGraph& g) {
@@ -628,22 +636,16 @@ static void dense_backward_k(const DenseGraph& g) {
         }
       }
     }
-    const bool all_heads = g.head_end - g.head_begin == heads;
     const auto queries = [&](const float* gradient, int q_at, const float* __restrict e, float* __restrict d_e) {
       for (int q = 0; q < rows; ++q) {
         const float *from = g.projections + (g.begin + row + q) * s.ld + q_at, *d_row = gradient + q * s.d;
         float* __restrict to = g.d_projections + (g.begin + row + q) * s.ld + q_at;
-        const auto features = [&](int begin, int end) {
+        features_of_heads(g, [&](int begin, int end) {
           for (int i = begin; i < end; ++i) {
             to[i] = d_row[i] * e[i];
             d_e[i] += d_row[i] * from[i];
           }
-        };
-        if (all_heads) {
-          features(0, s.d);
-          continue;
-        }
-        for (int c = 0; c < s.d; c += heads) features(c + g.head_begin, c + g.head_end);
+        });
       }
     };
     queries(dq, s.q2, g.e, g.d_e);
@@ -658,15 +660,10 @@ static void dense_backward_k(const DenseGraph& g) {
   }
   for (int64_t i = g.begin; i < g.end; ++i) {
     float *to_q1 = g.d_projections + i * s.ld + s.q1, *to_k1 = g.d_projections + i * s.ld + s.k1;
-    const auto clear = [&](int begin, int end) {
+    features_of_heads(g, [&](int begin, int end) {
       for (int f = begin; f < end; ++f) to_q1[f] = 0;
       for (int f = begin; f < end; ++f) to_k1[f] = 0;
-    };
-    if (count == heads) {
-      clear(0, s.d);
-      continue;
-    }
-    for (int c = 0; c < s.d; c += heads) clear(c + g.head_begin, c + g.head_end);
+    });
   }
 }
 

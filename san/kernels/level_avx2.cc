@@ -5,21 +5,5 @@
 #include "san/kernels/kernels.h"
 
 #define SAN_VL 8
-
-namespace san::avx2 {
-namespace {
-#include "san/kernels/vector.inl"
-
-#include "san/kernels/tiles.inl"
-
-#include "san/kernels/attention.inl"
-#include "san/kernels/gemm.inl"
-#include "san/kernels/lpe.inl"
-#include "san/kernels/rows.inl"
-}  // namespace
-
-extern const Kernels kTable;
-const Kernels kTable = {
-#include "san/kernels/table.inl"
-};
-}  // namespace san::avx2
+#define SAN_LEVEL avx2
+#include "san/kernels/level.inl"

@@ -5,21 +5,5 @@
 #include "san/kernels/kernels.h"
 
 #define SAN_VL 16
-
-namespace san::avx512 {
-namespace {
-#include "san/kernels/vector.inl"
-
-#include "san/kernels/tiles.inl"
-
-#include "san/kernels/attention.inl"
-#include "san/kernels/gemm.inl"
-#include "san/kernels/lpe.inl"
-#include "san/kernels/rows.inl"
-}  // namespace
-
-extern const Kernels kTable;
-const Kernels kTable = {
-#include "san/kernels/table.inl"
-};
-}  // namespace san::avx512
+#define SAN_LEVEL avx512
+#include "san/kernels/level.inl"

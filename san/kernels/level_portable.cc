@@ -3,21 +3,5 @@
 #include "san/kernels/kernels.h"
 
 #define SAN_VL 4
-
-namespace san::portable {
-namespace {
-#include "san/kernels/vector.inl"
-
-#include "san/kernels/tiles.inl"
-
-#include "san/kernels/attention.inl"
-#include "san/kernels/gemm.inl"
-#include "san/kernels/lpe.inl"
-#include "san/kernels/rows.inl"
-}  // namespace
-
-extern const Kernels kTable;
-const Kernels kTable = {
-#include "san/kernels/table.inl"
-};
-}  // namespace san::portable
+#define SAN_LEVEL portable
+#include "san/kernels/level.inl"

@@ -446,7 +446,8 @@ static void lpe_norm_backward(const LpeNormBackward& n) {
   }
 }
 
-// One head of attention, backwards, for VL lanes: d_mixed -> d_qkv (added to), mixed (again, for the output map's gradient).
+// One head of attention, backwards, for VL lanes: d_mixed -> d_qkv (dq is set, dk and dv are added to), mixed
+// (again, for the output map's gradient).
 // W = width of a head known to the compiler, up to 8, whose features then stay in registers; 0 = any. p: 2 T floats.
 template <int W>
 static void head_backward(const LpeBlock& b, int h, int lane, const float* qkv, float* __restrict d_qkv,

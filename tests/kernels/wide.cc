@@ -3,21 +3,5 @@
 #include "san/kernels/kernels.h"
 
 #define SAN_VL 16
-
-namespace san::wide {
-namespace {
-#include "san/kernels/vector.inl"
-
-#include "san/kernels/tiles.inl"
-
-#include "san/kernels/attention.inl"
-#include "san/kernels/gemm.inl"
-#include "san/kernels/lpe.inl"
-#include "san/kernels/rows.inl"
-}  // namespace
-
-extern const Kernels kTable;
-const Kernels kTable = {
-#include "san/kernels/table.inl"
-};
-}  // namespace san::wide
+#define SAN_LEVEL wide
+#include "san/kernels/level.inl"
