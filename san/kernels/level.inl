@@ -6,6 +6,7 @@ namespace {
 #include "san/kernels/tiles.inl"
 
 #include "san/kernels/attention.inl"
+#include "san/kernels/attention_heads.inl"
 #include "san/kernels/gemm.inl"
 #include "san/kernels/lpe.inl"
 #include "san/kernels/rows.inl"

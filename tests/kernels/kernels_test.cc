@@ -599,88 +599,95 @@ TEST(Kernels, PairsWriteTheirOwnNumbersOnly) {
 
 TEST(Kernels, AllPairsOfAGraph) {
   uint64_t seed = 4000;
-  for (const AttentionSize& s : attention_sizes()) {
-    for (const bool with_real : {false, true}) {
+  std::vector<AttentionSize> sizes = attention_sizes();
+  // As many heads as lanes of each level, graphs that are cut into tiles, and the largest of those (256 nodes).
+  for (const int64_t count : {39, 63, 64, 65}) sizes.push_back({28, 4, count});
+  for (const int64_t count : {23, 117, 256}) sizes.push_back({56, 8, count});
+  for (const int64_t count : {1, 50, 129}) sizes.push_back({96, 16, count});
+  for (const AttentionSize& s : sizes) {
+    for (const int variant : {0, 1, 2, 3}) {
+      const bool with_real = variant % 2 == 1;
+      const int parts = variant < 2 ? 1 : 2;  // all heads at once, or in two parts
+      if (parts > s.heads) continue;
       const double edges = with_real ? 0.6 : 0.2, size = s.nodes % 2 == 0 ? 4.0 : 0.5;
       seed = good_seed(seed + 1, s, edges, size);
-      at_every_level(seed, fmt::format("d {} heads {} N {} {} scores of {}", s.d, s.heads, s.nodes, with_real, size),
-                     [&](const Kernels& kernel, Random& random) {
-                       AttentionCase c(random, s.d, s.heads, s.nodes, edges, size);
-                       // All real edges of one type, the first.
-                       Both scaled = Both::zeros(c.all * s.d), scaled1 = scaled;
-                       for (int64_t i = 0; i < c.all; ++i) {
-                         for (int f = 0; f < s.d; ++f) {
-                           const float* row = c.projections.f.data() + i * c.shape.ld + f;
-                           scaled.f[static_cast<size_t>(i * s.d + f)] =
-                               row[c.shape.q2] * c.added.f[static_cast<size_t>(f)] * kLog2E;
-                           scaled1.f[static_cast<size_t>(i * s.d + f)] =
-                               row[c.shape.q1] * c.types.f[static_cast<size_t>(f)] * kLog2E;
-                         }
-                       }
-                       std::vector<float> scratch(static_cast<size_t>(dense_scratch(c.shape, c.nodes, s.heads)),
-                                                  std::numeric_limits<float>::quiet_NaN());
-                       Both num = Both::zeros(c.all * s.d), z = Both::zeros(c.all * s.heads),
-                            d_projections = Both::normal(random, c.all * c.shape.ld), d_e = Both::normal(random, s.d),
-                            d_e1 = Both::normal(random, s.d);
-                       // Sources of each target, targets of each source.
-                       std::vector<int64_t> in_begin{0}, out_begin{0};
-                       std::vector<int32_t> in, out;
-                       for (int64_t i = 0; i < c.all; ++i) {
-                         for (int64_t j = c.begin(); j < c.end() && i >= c.begin() && i < c.end(); ++j) {
-                           if (c.is_real(i, j)) in.push_back(static_cast<int32_t>(j));
-                           if (c.is_real(j, i)) out.push_back(static_cast<int32_t>(j));
-                         }
-                         in_begin.push_back(static_cast<int64_t>(in.size()));
-                         out_begin.push_back(static_cast<int64_t>(out.size()));
-                       }
-                       DenseGraph g{};
-                       g.shape = &c.shape;
-                       g.projections = c.projections.f.data();
-                       g.e = c.added.f.data();
-                       g.e1 = c.types.f.data();
-                       g.scaled_q = scaled.f.data();
-                       g.scaled_q1 = with_real ? scaled1.f.data() : nullptr;
-                       g.begin = c.begin();
-                       g.end = c.end();
-                       g.scratch = scratch.data();
-                       g.num = num.f.data();
-                       g.z = z.f.data();
-                       g.d_out = c.d_out.f.data();
-                       g.share = c.share.f.data();
-                       g.dot = c.dot.f.data();
-                       g.d_projections = d_projections.f.data();
-                       g.d_e = d_e.f.data();
-                       g.d_e1 = d_e1.f.data();
-                       // All heads at once, or in two parts.
-                       const int parts = s.heads > 1 && s.nodes % 2 == 1 ? 2 : 1;
-                       for (int part = 0; part < parts; ++part) {
-                         g.head_begin = part * s.heads / parts;
-                         g.head_end = (part + 1) * s.heads / parts;
-                         g.pair_begin = out_begin.data();
-                         g.other = out.data();
-                         kernel.dense_forward(g);
-                         g.pair_begin = in_begin.data();
-                         g.other = in.data();
-                         kernel.dense_backward(g);
-                       }
-                       const reference::DenseOf<double> expected{c.definition(d_projections.d.data()),
-                                                                 c.added.d.data(),
-                                                                 with_real ? c.types.d.data() : nullptr,
-                                                                 c.begin(),
-                                                                 c.end(),
-                                                                 in_begin.data(),
-                                                                 in.data()};
-                       // The graph's rows are set, others left alone.
-                       std::fill(d_projections.d.begin() + c.begin() * c.shape.ld,
-                                 d_projections.d.begin() + c.end() * c.shape.ld, 0.0);
-                       reference::dense_forward(expected, num.d.data(), z.d.data());
-                       reference::dense_backward(expected, d_e.d.data(), d_e1.d.data());
-                       expect_close(num, "num");
-                       expect_close(z, "z");
-                       expect_close(d_projections, "d_projections");
-                       expect_close(d_e, "d_e");
-                       expect_close(d_e1, "d_e1");
-                     });
+      at_every_level(
+          seed, fmt::format("d {} heads {} N {} {} {} scores of {}", s.d, s.heads, s.nodes, with_real, parts, size),
+          [&](const Kernels& kernel, Random& random) {
+            AttentionCase c(random, s.d, s.heads, s.nodes, edges, size);
+            // All real edges of one type, the first.
+            Both scaled = Both::zeros(c.all * s.d), scaled1 = scaled;
+            for (int64_t i = 0; i < c.all; ++i) {
+              for (int f = 0; f < s.d; ++f) {
+                const float* row = c.projections.f.data() + i * c.shape.ld + f;
+                scaled.f[static_cast<size_t>(i * s.d + f)] =
+                    row[c.shape.q2] * c.added.f[static_cast<size_t>(f)] * kLog2E;
+                scaled1.f[static_cast<size_t>(i * s.d + f)] =
+                    row[c.shape.q1] * c.types.f[static_cast<size_t>(f)] * kLog2E;
+              }
+            }
+            std::vector<float> scratch(static_cast<size_t>(dense_scratch(c.shape, c.nodes, s.heads)),
+                                       std::numeric_limits<float>::quiet_NaN());
+            Both num = Both::zeros(c.all * s.d), z = Both::zeros(c.all * s.heads),
+                 d_projections = Both::normal(random, c.all * c.shape.ld), d_e = Both::normal(random, s.d),
+                 d_e1 = Both::normal(random, s.d);
+            // Sources of each target, targets of each source.
+            std::vector<int64_t> in_begin{0}, out_begin{0};
+            std::vector<int32_t> in, out;
+            for (int64_t i = 0; i < c.all; ++i) {
+              for (int64_t j = c.begin(); j < c.end() && i >= c.begin() && i < c.end(); ++j) {
+                if (c.is_real(i, j)) in.push_back(static_cast<int32_t>(j));
+                if (c.is_real(j, i)) out.push_back(static_cast<int32_t>(j));
+              }
+              in_begin.push_back(static_cast<int64_t>(in.size()));
+              out_begin.push_back(static_cast<int64_t>(out.size()));
+            }
+            DenseGraph g{};
+            g.shape = &c.shape;
+            g.projections = c.projections.f.data();
+            g.e = c.added.f.data();
+            g.e1 = c.types.f.data();
+            g.scaled_q = scaled.f.data();
+            g.scaled_q1 = with_real ? scaled1.f.data() : nullptr;
+            g.begin = c.begin();
+            g.end = c.end();
+            g.scratch = scratch.data();
+            g.num = num.f.data();
+            g.z = z.f.data();
+            g.d_out = c.d_out.f.data();
+            g.share = c.share.f.data();
+            g.dot = c.dot.f.data();
+            g.d_projections = d_projections.f.data();
+            g.d_e = d_e.f.data();
+            g.d_e1 = d_e1.f.data();
+            for (int part = 0; part < parts; ++part) {
+              g.head_begin = part * s.heads / parts;
+              g.head_end = (part + 1) * s.heads / parts;
+              g.pair_begin = out_begin.data();
+              g.other = out.data();
+              kernel.dense_forward(g);
+              g.pair_begin = in_begin.data();
+              g.other = in.data();
+              kernel.dense_backward(g);
+            }
+            const reference::DenseOf<double> expected{c.definition(d_projections.d.data()),
+                                                      c.added.d.data(),
+                                                      with_real ? c.types.d.data() : nullptr,
+                                                      c.begin(),
+                                                      c.end(),
+                                                      in_begin.data(),
+                                                      in.data()};
+            // The graph's rows are set, others left alone.
+            std::fill(d_projections.d.begin() + c.begin() * c.shape.ld, d_projections.d.begin() + c.end() * c.shape.ld,
+                      0.0);
+            reference::dense_forward(expected, num.d.data(), z.d.data());
+            reference::dense_backward(expected, d_e.d.data(), d_e1.d.data());
+            expect_close(num, "num");
+            expect_close(z, "z");
+            expect_close(d_projections, "d_projections");
+            expect_close(d_e, "d_e");
+            expect_close(d_e1, "d_e1");
+          });
     }
   }
 }
