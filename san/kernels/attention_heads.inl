@@ -333,7 +333,8 @@ static void heads_backward_k(const DenseGraph& g) {
 
 static bool heads_fill_lanes(const DenseGraph& g) {
   const int width = g.shape->head_width();
-  return g.shape->heads == VL && g.head_end - g.head_begin == VL && g.end - g.begin <= kHeadsNodes && width >= 6 && width <= 8;
+  return g.shape->heads == VL && g.head_end - g.head_begin == VL && g.end > g.begin && g.end - g.begin <= kHeadsNodes &&
+         width >= 6 && width <= 8;
 }
 
 #define SAN_HEADS(pass, g)                                                        \
