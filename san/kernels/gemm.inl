@@ -46,19 +46,38 @@ static void gemm_rows(const Gemm& g, int64_t column, int64_t columns, int64_t de
   const float* a = g.a + depth_begin * g.lda + column;
   const float* b = g.b + depth_begin * g.b_depth;
   int64_t r = 0;
-  for (; r + NR <= g.rows; r += NR) {
-    gemm_tile<MV, NR>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
-                      accumulate);
-  }
-  const auto rest = [&]<int R>() {
-    for (; r + R <= g.rows; r += R) {
-      gemm_tile<MV, R>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns,
-                       accumulate);
-    }
+  const auto tile = [&]<int R>() {
+    gemm_tile<MV, R>(a, g.lda, b + r * g.b_row, g.b_row, g.b_depth, depth, g.c + r * g.ldc + column, g.ldc, columns, accumulate);
+    r += R;
   };
-  if constexpr (NR > 4) rest.template operator()<4>();
-  rest.template operator()<2>();
-  rest.template operator()<1>();
+  // A tile of few rows takes as long as one of half of NR: rather two tiles of about the same size.
+  const int64_t left = g.rows % NR, whole = left > 0 && left <= NR / 2 && g.rows > NR ? g.rows - left - NR : g.rows - left;
+  while (r < whole) tile.template operator()<NR>();
+  while (r < g.rows) {
+    const int64_t rows = g.rows - r;
+    switch (rows >= NR ? (rows + 1) / 2 : rows) {
+      case 7:
+        if constexpr (NR > 7) tile.template operator()<7>();
+        break;
+      case 6:
+        if constexpr (NR > 6) tile.template operator()<6>();
+        break;
+      case 5:
+        if constexpr (NR > 5) tile.template operator()<5>();
+        break;
+      case 4:
+        if constexpr (NR > 4) tile.template operator()<4>();
+        break;
+      case 3:
+        tile.template operator()<3>();
+        break;
+      case 2:
+        tile.template operator()<2>();
+        break;
+      default:
+        tile.template operator()<1>();
+    }
+  }
 }
 
 static void gemm(const Gemm& g) {
