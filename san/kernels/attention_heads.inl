@@ -67,33 +67,11 @@ SAN_ALONE void weighted_rows(const float* __restrict weights, const float* __res
   for (int c = 0; c < K; ++c) store(sums + c * VL, sum[c]);
 }
 
-// A score that was not computed may be anything; it has the factor 0. Steps of kAtOnce pairs, operation by operation: a power is a
-// long chain, and what waits for it is in the way.
-constexpr int kAtOnce = 2;
-
-// x = 2^clamped x.
-SAN_INLINE void powers(V* x) {
-  V t[kAtOnce], p[kAtOnce];
-#define SAN_EACH _Pragma("GCC unroll 4") for (int i = 0; i < kAtOnce; ++i)
-  SAN_EACH t[i] = x[i] + 12582912.0F;
-  SAN_EACH x[i] -= t[i] - 12582912.0F;
-  SAN_EACH p[i] = x[i] * 1.3276472e-3F + 9.6755413e-3F;
-  SAN_EACH p[i] = p[i] * x[i] + 5.5507133e-2F;
-  SAN_EACH p[i] = p[i] * x[i] + 2.4022120e-1F;
-  SAN_EACH p[i] = p[i] * x[i] + 6.9314697e-1F;
-  SAN_EACH p[i] = p[i] * x[i] + 1.00000007F;
-  SAN_EACH x[i] = (V)((VI)p[i] + ((VI)t[i] << 23));
-}
-
-// scores -> weights = 2^score * factor.
+// scores -> weights = 2^score * factor. A score that was not computed may be anything; it has the factor 0.
 SAN_ALONE void head_weights(const float* factors, int count, float* __restrict scores) {
 #pragma GCC unroll 1
-  for (int j = 0; j < count; j += kAtOnce) {
-    V x[kAtOnce];
-    SAN_EACH x[i] = clamp_score(load(scores + (j + i) * VL));
-    powers(x);
-    SAN_EACH x[i] *= factors[j + i];
-    SAN_EACH store(scores + (j + i) * VL, x[i]);
+  for (int j = 0; j < count; ++j) {
+    store(scores + j * VL, power_of_two(clamp_score(load(scores + j * VL))) * factors[j]);
   }
 }
 
@@ -101,19 +79,13 @@ SAN_ALONE void head_weights(const float* factors, int count, float* __restrict s
 SAN_ALONE void head_gradients(const float* factors, int count, V share, V dot, const float* __restrict d, float* __restrict scores,
                               float* __restrict weights) {
 #pragma GCC unroll 1
-  for (int j = 0; j < count; j += kAtOnce) {
-    V x[kAtOnce];
-    SAN_EACH x[i] = clamp_score(load(scores + (j + i) * VL));
-    powers(x);
-    SAN_EACH x[i] *= share * factors[j + i];
-    SAN_EACH {
-      store(weights + (j + i) * kTargetsTogether * VL, x[i]);
-      const VI inside = absolute(load(scores + (j + i) * VL)) <= kScoreLimit;
-      store(scores + (j + i) * VL, select(inside, x[i] * (load(d + (j + i) * VL) - dot)));
-    }
+  for (int j = 0; j < count; ++j) {
+    const V score = load(scores + j * VL), clamped = clamp_score(score);
+    const V w = power_of_two(clamped) * (share * factors[j]);
+    store(weights + j * kTargetsTogether * VL, w);
+    store(scores + j * VL, select(clamped == score, w * (load(d + j * VL) - dot)));
   }
 }
-#undef SAN_EACH
 
 // dq += sum of ds[j] * k[j], dk[j] += ds[j] * q / log2(e), for the listed j: queries are scaled for powers of two.
 template <int K>
