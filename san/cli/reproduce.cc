@@ -348,8 +348,9 @@ int run_reproduce(int argc, char** argv) {
                  "zinc, pattern, cluster, molhiv, molpcba or csl; with --report-only also all")
       ->required();
   constexpr const char* kWhat = "What to train";
-  app.add_option("--variant", options.variants,
-                 "optimised, sparse-none, sparse-node, full-none, full-node, edge, edge-sparse; several with commas")
+  app.add_option(
+         "--variant", options.variants,
+         "optimised, sparse-none, sparse-node, full-none, full-node, edge, edge-sparse, improved; several with commas")
       ->delimiter(',')
       ->group(kWhat);
   app.add_option("--gamma", options.gammas, "weights of added pairs, a group of runs each")

@@ -221,6 +221,13 @@ struct Kernels {
   // dy = scale[c] * (dy - s1[c] - (x - mean[c]) * s2[c]), in place
   void (*norm_backward)(float* dy, const float* x, int64_t rows, int64_t d, const float* scale, const float* s1,
                         const float* mean, const float* s2);
+  // LayerNorm of each row, in place: hat = (x - mean) * rstd, x = hat * weight[c] + bias[c]. hat [rows][d] and rstd [rows] are
+  // kept for the way back, or null.
+  void (*row_norm)(float* x, int64_t rows, int64_t d, const float* weight, const float* bias, float epsilon, float* hat,
+                   float* rstd);
+  // Backwards, in place: dy -> dx. Adds to d_weight and d_bias [d].
+  void (*row_norm_backward)(float* dy, int64_t rows, int64_t d, const float* weight, const float* hat,
+                            const float* rstd, float* d_weight, float* d_bias);
   // y[r][c] = x[r * ld + c] * scale[c] * factor
   void (*scale_rows)(const float* x, int64_t rows, int64_t d, int64_t ld, const float* scale, float factor, float* y);
   // out[r][h] = sum over the features f of head h of a[r][f] * b[r][f], features in attention's order.

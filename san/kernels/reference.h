@@ -511,6 +511,42 @@ void norm_backward(T* dy, const T* x, int64_t rows, int64_t d, const T* scale, c
                [&](int64_t, int64_t c, int64_t i) { dy[i] = scale[c] * (dy[i] - s1[c] - (x[i] - mean[c]) * s2[c]); });
 }
 
+// hat and rstd may be null.
+template <typename T>
+void row_norm(T* x, int64_t rows, int64_t d, const T* weight, const T* bias, T epsilon, T* hat, T* rstd) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* row = x + r * d;
+    T mean = 0, variance = 0;
+    for (int64_t c = 0; c < d; ++c) mean += row[c] / static_cast<T>(d);
+    for (int64_t c = 0; c < d; ++c) variance += (row[c] - mean) * (row[c] - mean) / static_cast<T>(d);
+    const T scale = 1 / std::sqrt(variance + epsilon);
+    if (rstd != nullptr) rstd[r] = scale;
+    for (int64_t c = 0; c < d; ++c) {
+      const T h = (row[c] - mean) * scale;
+      if (hat != nullptr) hat[r * d + c] = h;
+      row[c] = h * weight[c] + bias[c];
+    }
+  }
+}
+
+template <typename T>
+void row_norm_backward(T* dy, int64_t rows, int64_t d, const T* weight, const T* hat, const T* rstd, T* d_weight,
+                       T* d_bias) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T mean = 0, mean_hat = 0;
+    for (int64_t i = r * d; i < (r + 1) * d; ++i) {
+      mean += dy[i] * weight[i - r * d] / static_cast<T>(d);
+      mean_hat += dy[i] * weight[i - r * d] * hat[i] / static_cast<T>(d);
+    }
+    for (int64_t c = 0; c < d; ++c) {
+      T& dx = dy[r * d + c];
+      d_weight[c] += dx * hat[r * d + c];
+      d_bias[c] += dx;
+      dx = rstd[r] * (dx * weight[c] - mean - hat[r * d + c] * mean_hat);
+    }
+  }
+}
+
 template <typename T>
 void scale_rows(const T* x, int64_t rows, int64_t d, int64_t ld, const T* scale, T factor, T* y) {
   each_element(rows, d, [&](int64_t r, int64_t c, int64_t i) { y[i] = x[r * ld + c] * scale[c] * factor; });

@@ -71,6 +71,7 @@ void validate(const ModelDescription& description) {
   check_probability("model.in_feat_dropout", m.in_feat_dropout);
   check_tables("model.node_tables", m.node_tables, m.node_values, false);
   check_tables("model.edge_tables", m.edge_tables, m.edge_values, true);
+  SAN_CHECK(!m.standardise_nodes || m.node_values > 0, "model.standardise_nodes: nodes have no real-valued features");
   SAN_CHECK(m.added_edge == AddedEdge::kLearned || !m.full() || m.edge_values == 0,
             "model.added_edge = row0 needs categorical edge features only; use learned");
 
@@ -177,7 +178,8 @@ bool read_value(const Json& json, std::vector<T>& out) {
 
 // Fields that models written by earlier versions do not have: their default is what those did.
 bool is_later(std::string_view field) {
-  return field == "spectral.walk_steps" || field == "model.lpe.both_signs";
+  return field == "spectral.walk_steps" || field == "model.lpe.both_signs" || field == "model.incident_edges" ||
+         field == "model.standardise_nodes";
 }
 
 struct Reader {
@@ -312,7 +314,12 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
 
   const int64_t node_width = config.node_embedding_dim(), edge_width = config.edge_embedding_dim();
   embedding("node_embedding", config.node_tables, config.node_values, node_width);
+  if (config.standardise_nodes) {
+    specs.push_back({"node_embedding.mean", {config.node_values}, false, Init::kZeros});
+    specs.push_back({"node_embedding.deviation", {config.node_values}, false, Init::kOnes});
+  }
   embedding("edge_embedding", config.edge_tables, config.edge_values, edge_width);
+  if (config.incident_edges) embedding("incident_embedding", config.edge_tables, config.edge_values, node_width);
   if (config.full() && config.added_edge == AddedEdge::kLearned) {
     specs.push_back({"edge_embedding.added", {edge_width}, true, Init::kNormal});
   }

@@ -46,9 +46,15 @@ struct ModelConfig {
   int node_values = 0;
   std::vector<int> edge_tables = {2};
   int edge_values = 0;
+  // Real-valued node features are standardised with mean and deviation of the training part, which the model keeps. Return
+  // probabilities of walks differ by powers of ten; without this a linear map does not see the small ones.
+  bool standardise_nodes = false;
   AddedEdge added_edge = AddedEdge::kLearned;  // row0: added pairs use row 0 of every edge table, as published
   TableInit table_init = TableInit::kNormal;   // xavier: as OGB's encoders
   bool extra_mlp = false;                      // BatchNorm -> ReLU -> Linear after the embeddings (MolPCBA)
+  // Nodes also begin with the sum, over the real edges that end there, of a vector per kind of edge: attention normalises
+  // its weights, so that a node without this learns only slowly how many edges it has and of which kinds.
+  bool incident_edges = false;
 
   LpeConfig lpe;
 
@@ -137,12 +143,14 @@ template <typename Config, typename Visitor>
 void visit_model_fields(Config& c, Visitor&& field) {
   field("node_tables", c.node_tables, "rows of each categorical node column's table");
   field("node_values", c.node_values, "width of the real-valued node features");
+  field("standardise_nodes", c.standardise_nodes, "real-valued node features are standardised by the training part's");
   field("edge_tables", c.edge_tables, "rows of each categorical edge column's table");
   field("edge_values", c.edge_values, "width of the real-valued edge features");
   field("added_edge", c.added_edge,
         "embedding of added pairs: a learned vector, or row0 of the edge tables (published)");
   field("table_init", c.table_init, "initial tables: normal(0, 1), or xavier as OGB's encoders");
   field("extra_mlp", c.extra_mlp, "BatchNorm, ReLU, Linear after the embeddings (MolPCBA)");
+  field("incident_edges", c.incident_edges, "nodes begin with the sum of vectors of the edges that end there, too");
   field("attention", c.attention, "full: real edges and added pairs; sparse: real edges only");
   field("attention_norm", c.attention_norm,
         "joint (published), or separate: a softmax per kind of pair (paper's eq. 4)");
@@ -200,6 +208,9 @@ std::string to_json(const ModelDescription& description);
 // Strict: unknown or missing fields, wrong types and anything validate() refuses are Errors that start with
 // `where`.
 ModelDescription description_from_json(std::string_view json, const std::string& where);
+
+// Of a standardised feature: what differs by less counts as the same, or a hostile value could become infinite.
+inline constexpr float kLeastDeviation = 1e-12F;
 
 // --- tensors ---------------------------------------------------------------------------------------------------------
 

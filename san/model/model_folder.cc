@@ -66,6 +66,10 @@ void check_weights(const ModelConfig& config, const TensorFile& weights, const s
       SAN_CHECK(std::all_of(values, values + tensor.count(), [](float x) { return x >= 0; }),
                 "{}: the tensor '{}' holds a negative variance", where, spec.name);
     }
+    if (spec.name == "node_embedding.deviation") {
+      SAN_CHECK(std::all_of(values, values + tensor.count(), [](float x) { return x >= kLeastDeviation; }),
+                "{}: the tensor '{}' holds a deviation below {}", where, spec.name, kLeastDeviation);
+    }
   }
   for (const auto& [name, ignored] : weights.tensors) {
     SAN_CHECK(known.contains(name), "{}: unknown tensor '{}'", where, printable(name));

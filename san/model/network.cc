@@ -204,6 +204,8 @@ struct Network::Workspace::Impl {
   uint64_t seed = 0;
 
   int64_t nodes = 0, rows = 0;  // rows of the output
+  Features standardised;        // node features, if the model standardises them
+  const Features* node_features = nullptr;
   // Embeddings.
   float *node_embedding = nullptr, *edge_embedding = nullptr;  // [N][..], [types + 1][..] after the extra MLP
   struct Mlp {
@@ -254,7 +256,7 @@ struct Network::Impl {
 
   Arena packed_memory;
   std::vector<LayerWeights> layers;
-  Embedding node_embedding, edge_embedding;
+  Embedding node_embedding, edge_embedding, incident_embedding;
   int added_edge = -1;  // tensor of the learned edge vector of added pairs
   Map head[3], node_mlp, edge_mlp;
   BatchNorm node_mlp_norm, edge_mlp_norm;
@@ -310,6 +312,9 @@ struct Network::Impl {
     };
     embedding(node_embedding, "node_embedding", c.node_tables.size(), c.node_embedding_dim());
     embedding(edge_embedding, "edge_embedding", c.edge_tables.size(), c.edge_embedding_dim());
+    if (c.incident_edges) {
+      embedding(incident_embedding, "incident_embedding", c.edge_tables.size(), c.node_embedding_dim());
+    }
     added_edge = id("edge_embedding.added");
     layers.resize(static_cast<size_t>(c.layers));
     for (int i = 0; i < c.layers; ++i) {
@@ -562,42 +567,6 @@ struct Network::Impl {
     }
   }
 
-  // LayerNorm of rows; hat and rstd may be null.
-  void layer_norm_rows(float* x, int64_t rows, int width, int weight, int bias, float* hat, float* rstd) const {
-    const float *w = value(weight), *b = value(bias);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = x + r * width;
-      double mean = 0, variance = 0;
-      for (int i = 0; i < width; ++i) mean += row[i];
-      mean /= width;
-      for (int i = 0; i < width; ++i) variance += (row[i] - mean) * (row[i] - mean);
-      const auto inverse = static_cast<float>(1.0 / std::sqrt(variance / width + kNormEps));
-      if (rstd != nullptr) rstd[r] = inverse;
-      for (int i = 0; i < width; ++i) {
-        const float h = (row[i] - static_cast<float>(mean)) * inverse;
-        if (hat != nullptr) hat[r * width + i] = h;
-        row[i] = h * w[i] + b[i];
-      }
-    }
-  }
-  void layer_norm_rows_back(float* d, int64_t rows, int width, int weight, const float* hat, const float* rstd) const {
-    const float* w = value(weight);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = d + r * width;
-      double mean = 0, mean_hat = 0;
-      for (int i = 0; i < width; ++i) {
-        mean += row[i] * w[i];
-        mean_hat += row[i] * w[i] * hat[r * width + i];
-      }
-      mean /= width;
-      mean_hat /= width;
-      for (int i = 0; i < width; ++i) {
-        row[i] =
-            rstd[r] * (row[i] * w[i] - static_cast<float>(mean) - hat[r * width + i] * static_cast<float>(mean_hat));
-      }
-    }
-  }
-
   // --- embeddings ----------------------------------------------------------------------------------------------------
 
   // Sum of table rows and the linear map of the values, for one row of features.
@@ -631,6 +600,46 @@ struct Network::Impl {
     for (int i = 0; i < e.width; ++i) {
       b[i] += d[i];
       for (int v = 0; v < f.value_columns; ++v) w[int64_t{i} * f.value_columns + v] += d[i] * x[v];
+    }
+  }
+
+  // Adds to the nodes' rows what their incoming edges bring, a vector per type of edge.
+  void add_incident_edges(Work& w) const {
+    const NetworkPlan& plan = *w.plan;
+    const int width = incident_embedding.width;
+    const Arena::Mark mark = w.arena.mark();
+    float* rows = w.arena.take(int64_t{plan.types} * width);
+    for (int32_t t = 0; t < plan.types; ++t) {
+      embed_row(incident_embedding, w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
+                rows + int64_t{t} * width);
+    }
+    for_incoming(plan, w.nodes, [&](int64_t node, int64_t type) {
+      for (int i = 0; i < width; ++i) w.node_embedding[node * width + i] += rows[type * width + i];
+    });
+    w.arena.rewind(mark);
+  }
+  void incident_edges_back(Work& w, const float* d_nodes, const std::vector<float*>& g) const {
+    const NetworkPlan& plan = *w.plan;
+    const int width = incident_embedding.width;
+    const Arena::Mark mark = w.arena.mark();
+    float* rows = w.arena.zeros(int64_t{plan.types} * width);
+    for_incoming(plan, w.nodes, [&](int64_t node, int64_t type) {
+      for (int i = 0; i < width; ++i) rows[type * width + i] += d_nodes[node * width + i];
+    });
+    for (int32_t t = 0; t < plan.types; ++t) {
+      embed_row_back(incident_embedding, w.batch->edge_features, plan.type_edge[static_cast<size_t>(t)],
+                     rows + int64_t{t} * width, g);
+    }
+    w.arena.rewind(mark);
+  }
+  // visit(node, type) for each real edge, by target.
+  template <typename Visit>
+  static void for_incoming(const NetworkPlan& plan, int64_t nodes, const Visit& visit) {
+    for (int64_t node = 0; node < nodes; ++node) {
+      for (int64_t p = plan.in.begin[static_cast<size_t>(node)]; p < plan.in.begin[static_cast<size_t>(node) + 1];
+           ++p) {
+        visit(node, plan.in.type[static_cast<size_t>(p)]);
+      }
     }
   }
 
@@ -1259,9 +1268,8 @@ struct Network::Impl {
     const auto finish = [&](int64_t block, int n, float* x) {  // LayerNorm and the moments of one block of rows
       const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
       if (c.layer_norm) {
-        layer_norm_rows(x, count, d, l.layer_norm[n], l.layer_norm_bias[n],
-                        w.training ? state.ln_hat[n] + first * d : nullptr,
-                        w.training ? state.ln_rstd[n] + first : nullptr);
+        k.row_norm(x, count, d, value(l.layer_norm[n]), value(l.layer_norm_bias[n]), static_cast<float>(kNormEps),
+                   w.training ? state.ln_hat[n] + first * d : nullptr, w.training ? state.ln_rstd[n] + first : nullptr);
       }
       if (c.batch_norm && w.training) k.column_moments(x, count, d, d, moments + block * d, moments2 + block * d);
     };
@@ -1364,14 +1372,8 @@ struct Network::Impl {
         k.norm_backward(rows, state.bn_in[n] + first * d, count, d, scale.data(), s1.data(), norm.mean, s2.data());
       }
       if (c.layer_norm) {
-        const float* hat = state.ln_hat[n] + first * d;
-        for (int64_t r = 0; r < count; ++r) {
-          for (int i = 0; i < d; ++i) {
-            ln_weight[block * d + i] += rows[r * d + i] * hat[r * d + i];
-            ln_bias[block * d + i] += rows[r * d + i];
-          }
-        }
-        layer_norm_rows_back(rows, count, d, l.layer_norm[n], hat, state.ln_rstd[n] + first);
+        k.row_norm_backward(rows, count, d, value(l.layer_norm[n]), state.ln_hat[n] + first * d,
+                            state.ln_rstd[n] + first, ln_weight + block * d, ln_bias + block * d);
       }
       each(block, first, count, rows, thread);
     });
@@ -1592,7 +1594,20 @@ struct Network::Impl {
     w.plan.emplace(batch, c);
     laps.add(Part::kPlan);
     w.nodes = batch.num_nodes;
+    w.node_features = &batch.node_features;
+    if (c.standardise_nodes) standardise(w);
     w.layers.resize(static_cast<size_t>(c.layers));
+  }
+
+  void standardise(Work& w) const {
+    w.standardised = w.batch->node_features;
+    w.node_features = &w.standardised;
+    const float *mean = value(id("node_embedding.mean")), *deviation = value(id("node_embedding.deviation"));
+    const auto columns = static_cast<size_t>(c.node_values);
+    for (size_t i = 0; i < w.standardised.values.size(); ++i) {
+      float& x = w.standardised.values[i];
+      x = (x - mean[i % columns]) / deviation[i % columns];
+    }
   }
 
   // Nodes after the last layer: w.final_h.
@@ -1602,8 +1617,9 @@ struct Network::Impl {
     start_threads(w, pool);
     w.node_embedding = w.arena.take(w.nodes * width);
     for (int64_t i = 0; i < w.nodes; ++i) {
-      embed_row(node_embedding, w.batch->node_features, i, w.node_embedding + i * width);
+      embed_row(node_embedding, *w.node_features, i, w.node_embedding + i * width);
     }
+    if (c.incident_edges) add_incident_edges(w);
     if (c.extra_mlp) extra_mlp(w, pool, w.node_embedding, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp);
     embed_edges(w, pool);
     laps.add(Part::kEmbedding);
@@ -1750,8 +1766,9 @@ struct Network::Impl {
     for (int64_t i = 0; i < w.nodes; ++i) std::copy_n(d_h + i * in, width, d_nodes + i * width);
     if (c.extra_mlp) extra_mlp_back(w, pool, d_nodes, w.nodes, node_mlp_norm, node_mlp, nullptr, w.node_mlp, g);
     for (int64_t i = 0; i < w.nodes; ++i) {
-      embed_row_back(node_embedding, b.node_features, i, d_nodes + i * width, g);
+      embed_row_back(node_embedding, *w.node_features, i, d_nodes + i * width, g);
     }
+    if (c.incident_edges) incident_edges_back(w, d_nodes, g);
     embed_edges_back(w, pool, d_edges, g);
     after.add(Part::kEmbedding);
   }

@@ -335,7 +335,15 @@ SanModel::EdgeEmbeddings SanModel::embed_edges(const BatchTensors& batch, const 
 }
 
 at::Tensor SanModel::forward(const BatchTensors& batch, const Options& options) {
-  at::Tensor h = embed("node_embedding", batch.node_categories, batch.node_values);
+  at::Tensor values = batch.node_values;
+  if (config_.standardise_nodes) {
+    values = (values - tensor("node_embedding.mean")) / tensor("node_embedding.deviation");
+  }
+  at::Tensor h = embed("node_embedding", batch.node_categories, values);
+  if (config_.incident_edges) {
+    const at::Tensor rows = embed("incident_embedding", batch.edge_categories, batch.edge_values);
+    h = h.index_add(0, batch.targets.narrow(0, 0, batch.num_real), rows);
+  }
   if (config_.extra_mlp) h = extra_mlp(h, "node_mlp", options);
   const EdgeEmbeddings e = embed_edges(batch, options);
   if (config_.lpe.kind == LpeKind::kNode) {

@@ -31,7 +31,7 @@ std::span<const Benchmark> benchmarks();
 // Throws Error naming all.
 const Benchmark& benchmark_of(std::string_view name);
 
-// A network to train. Where configs/ablation/BENCHMARK-NAME.toml exists, that is its configuration; else
+// A network to train. Where configs/ablation/BENCHMARK-NAME.toml or configs/NAME/BENCHMARK.toml exists, that is its configuration; else
 // configs/BENCHMARK.toml and what `set` says on top of it.
 struct Variant {
   std::string_view name;

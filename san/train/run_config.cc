@@ -219,6 +219,7 @@ void validate(const RunConfig& config) {
   at_least("epochs", t.epochs, 0);
   at_least("time_limit", t.time_limit, 0);
   at_least("early_stopping", t.early_stopping, 0);
+  SAN_CHECK(t.average >= 0 && t.average < 1, "train.average = {}: a number from 0 to below 1 is expected", t.average);
   at_least("clip", t.clip, 0);
   at_least("eval_test_every", t.eval_test_every, 0);
   at_least("checkpoint_seconds", t.checkpoint_seconds, 0);

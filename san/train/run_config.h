@@ -62,6 +62,8 @@ struct TrainConfig {
   double time_limit = 0;   // hours; 0 = none
   int early_stopping = 0;  // epochs without a better validation score; 0 = off
   double clip = 0;         // largest norm of the gradient; 0 = off
+  // What is evaluated and kept: 0: the weights; else their running mean, of which each step replaces a share of 1 - average.
+  double average = 0;
   SignFlip sign_flip = SignFlip::kGraph;
   bool standardise = true;         // regression: train on (label - mean) / standard deviation
   bool bucket = false;             // batches of graphs of similar size
@@ -142,6 +144,8 @@ void visit_run_fields(Config& c, Visitor&& field) {
   train("time_limit", c.train.time_limit, "hours; 0 = none");
   train("early_stopping", c.train.early_stopping, "epochs without a better validation score; 0 = off");
   train("clip", c.train.clip, "largest norm of the gradient; 0 = off");
+  train("average", c.train.average,
+        "evaluate and keep the running mean of the weights with this decay per step; 0 = off");
   train("sign_flip", c.train.sign_flip, "random signs of eigenvectors: none, batch or graph");
   train("standardise", c.train.standardise, "regression: learn (label - mean) / standard deviation");
   train("bucket", c.train.bucket, "batches of graphs of similar size");

@@ -239,6 +239,27 @@ std::string cpu_name() {
   return "unknown";
 }
 
+// The running mean of a model's weights and statistics, ready to be evaluated.
+struct Average {
+  nn::SanModel model;
+  nn::Engine engine;
+
+  Average(const TrainJob& job, uint64_t seed)
+      : model(job.description.model, seed), engine(model, job.config.train.engine == EngineKind::kFused) {}
+
+  // After optimiser step number `step`, counted from 1. The first steps weigh more, or the mean would long remember where
+  // training began.
+  void follow(const nn::SanModel& trained, double decay, int64_t step) {
+    const at::NoGradGuard no_grad;
+    const double now = static_cast<double>(step), share = 1 - std::min(decay, (1 + now) / (10 + now));
+    model.flat_parameters().lerp_(trained.flat_parameters(), share);
+    for (size_t i = 0; i < model.tensors().size(); ++i) {
+      const nn::SanModel::Entry& entry = model.tensors()[i];
+      if (!entry.spec.trained) at::Tensor(entry.tensor).lerp_(trained.tensors()[i].tensor, share);
+    }
+  }
+};
+
 // --- the run ---------------------------------------------------------------------------------------------------------
 
 class Run {
@@ -250,12 +271,14 @@ class Run {
         lock_(prepared(job)),
         model_(job.description.model, static_cast<uint64_t>(job.config.train.seed)),
         engine_(model_, job.config.train.engine == EngineKind::kFused) {
+    if (config_.average > 0) average_.emplace(job, static_cast<uint64_t>(config_.seed));
     const auto count = static_cast<size_t>(model_.flat_parameters().numel());
     first_.assign(count, 0);
     second_.assign(count, 0);
     if (job.resume) {
       restore();
     } else {
+      if (job.description.model.standardise_nodes) measure_nodes();
       write_splits(job.folder / "splits.json", job.splits);
     }
     write_file(job.folder / "config.toml", to_toml(job.config));  // a resumed run may have been given higher limits
@@ -275,6 +298,40 @@ class Run {
   }
 
  private:
+  // Means and deviations of the training part's real-valued node features.
+  void measure_nodes() {
+    const auto columns = static_cast<size_t>(job_.description.model.node_values);
+    std::vector<double> sum(columns), squares(columns);
+    double count = 0;
+    const auto each = [&](const auto& visit) {
+      for (const int64_t graph : job_.splits.train) {
+        const std::vector<float> values = data_.graph(graph).node_features.values;
+        for (size_t i = 0; i < values.size(); ++i) visit(i % columns, static_cast<double>(values[i]));
+      }
+    };
+    each([&](size_t column, double value) {
+      sum[column] += value;
+      count += column == 0 ? 1 : 0;
+    });
+    for (double& value : sum) value /= std::max(1.0, count);
+    each([&](size_t column, double value) { squares[column] += (value - sum[column]) * (value - sum[column]); });
+    const at::NoGradGuard no_grad;
+    for (nn::SanModel* model : {&model_, average_ ? &average_->model : nullptr}) {
+      if (model == nullptr) continue;
+      for (const nn::SanModel::Entry& entry : model->tensors()) {
+        if (entry.spec.name != "node_embedding.mean" && entry.spec.name != "node_embedding.deviation") continue;
+        auto* to = entry.tensor.data_ptr<float>();
+        for (size_t i = 0; i < columns; ++i) {
+          const double deviation = std::sqrt(squares[i] / std::max(1.0, count));
+          // A column that is the same everywhere stays so.
+          const double kept = deviation > 1e-6 * std::abs(sum[i]) && deviation > kLeastDeviation ? deviation : 1.0;
+          to[i] = static_cast<float>(entry.spec.name.ends_with("mean") ? sum[i] : kept);
+        }
+      }
+    }
+    engine_.weights_changed();
+  }
+
   static const std::filesystem::path& prepared(const TrainJob& job) {
     std::error_code error;
     std::filesystem::create_directories(job.folder, error);
@@ -294,7 +351,11 @@ class Run {
 
   void checkpoint() {
     TensorFile file;
-    for (auto& [name, tensor] : model_.weights().tensors) file.tensors["model." + name] = std::move(tensor);
+    const auto put = [&](const std::string& prefix, const nn::SanModel& model) {
+      for (auto& [name, tensor] : model.weights().tensors) file.tensors[prefix + name] = std::move(tensor);
+    };
+    put("model.", model_);
+    if (average_) put("average.", average_->model);
     const auto flat = [](const std::vector<float>& values) {
       return make_tensor({static_cast<int64_t>(values.size())}, values);
     };
@@ -321,13 +382,17 @@ class Run {
     const TensorFile file = read_safetensors(state_path());
     const std::string where = state_path().string();
     try {
-      TensorFile weights;
-      for (const auto& [name, tensor] : file.tensors) {
-        if (name.starts_with("model.")) weights.tensors[name.substr(6)] = tensor;
-      }
-      check_weights(job_.description.model, weights, where);
-      model_.load(weights);
-      engine_.weights_changed();
+      const auto get = [&](const std::string& prefix, nn::SanModel& model, nn::Engine& engine) {
+        TensorFile weights;
+        for (const auto& [name, tensor] : file.tensors) {
+          if (name.starts_with(prefix)) weights.tensors[name.substr(prefix.size())] = tensor;
+        }
+        check_weights(job_.description.model, weights, where);
+        model.load(weights);
+        engine.weights_changed();
+      };
+      get("model.", model_, engine_);
+      if (average_) get("average.", average_->model, average_->engine);
       const auto flat = [&](const char* name, std::vector<float>& to) {
         const Tensor& tensor = file.tensors.at(name);
         SAN_CHECK(tensor.dtype == DType::kF32 && tensor.count() == static_cast<int64_t>(to.size()),
@@ -450,6 +515,7 @@ class Run {
     adam_step(model_.flat_parameters().data_ptr<float>(), gradients, first_.data(), second_.data(), count,
               ++state_.step, options);
     engine_.weights_changed();
+    if (average_) average_->follow(model_, config_.average, state_.step);
     return options.lr;
   }
 
@@ -477,17 +543,19 @@ class Run {
     record.train_loss = state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : std::nan("");
     record.train_metrics =
         task_metrics(description.task, state_.labels, readable(description.task, state_.outputs, columns), columns);
+    if (average_) average_->engine.weights_changed();
+    nn::Engine& judged = average_ ? average_->engine : engine_;
     double selection_loss = record.train_loss;
     Metrics selection = record.train_metrics;
     if (!job_.splits.valid.empty()) {
-      const Evaluation valid = evaluate_with(engine_, description, data_, job_.splits.valid, config_.batch_size);
+      const Evaluation valid = evaluate_with(judged, description, data_, job_.splits.valid, config_.batch_size);
       record.valid_loss = selection_loss = valid.loss;
       record.valid_metrics = selection = valid.metrics;
     } else {
       record.valid_loss = std::nan("");
     }
     if (config_.eval_test_every > 0 && (state_.epoch + 1) % config_.eval_test_every == 0 && !job_.splits.test.empty()) {
-      record.test_metrics = evaluate_with(engine_, description, data_, job_.splits.test, config_.batch_size).metrics;
+      record.test_metrics = evaluate_with(judged, description, data_, job_.splits.test, config_.batch_size).metrics;
     }
     record.seconds = total_seconds();
 
@@ -545,7 +613,7 @@ class Run {
                              {"epoch", state_.epoch + 1},
                              {"train_graphs", job_.splits.train.size()}};
     stored.description.provenance = provenance.dump();
-    stored.weights = model_.weights();
+    stored.weights = (average_ ? average_->model : model_).weights();
     write_model(job_.folder / "model", stored);
   }
 
@@ -676,6 +744,7 @@ class Run {
   FolderLock lock_;
   nn::SanModel model_;
   nn::Engine engine_;
+  std::optional<Average> average_;
   std::vector<float> first_, second_;
   RunState state_;
   std::optional<EventWriter> events_;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "san/base/random.h"
+#include "san/data/csv.h"
 #include "san/graph/generators.h"
 #include "san/graph/jsonl.h"
 #include "san/model/safetensors.h"
@@ -132,7 +133,8 @@ TEST(TrainCommand, WalkFeaturesTravelWithTheModel) {
   const TemporaryFolder folder;
   const std::string data = write_graphs(folder, "regression"), out = folder.file("run");
   auto arguments = train_arguments(data, "regression", out, 2);
-  arguments.insert(arguments.end(), {"--set", "spectral.walk_steps=5"});
+  arguments.insert(arguments.end(), {"--set", "spectral.walk_steps=5", "--set", "model.standardise_nodes=true", "--set",
+                                     "model.incident_edges=true"});
   const Ran trained = run(folder, arguments);
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Ran predicted = run(folder, {"predict", "--model", out, "--data", data});
@@ -141,6 +143,47 @@ TEST(TrainCommand, WalkFeaturesTravelWithTheModel) {
   EXPECT_LE(largest_difference(predicted.out, exact.out), 1e-5) << exact.err;
   EXPECT_EQ(run(folder, {"eval", "--model", out, "--data", data, "--part", "test"}).code, 0);
   EXPECT_EQ(run(folder, {"embed", "--model", out, "--data", data, "--out", folder.file("e.csv")}).code, 0);
+
+  // What the features are standardised by. No walk returns after one step: that column stays as it is.
+  const TensorFile weights = read_safetensors(out + "/model/model.safetensors");
+  const Tensor &mean = weights.tensors.at("node_embedding.mean"),
+               &deviation = weights.tensors.at("node_embedding.deviation");
+  ASSERT_EQ(mean.count(), 5);
+  EXPECT_EQ(mean.f32()[0], 0);
+  EXPECT_EQ(deviation.f32()[0], 1);
+  for (int i : {1, 3}) {
+    EXPECT_GT(mean.f32()[i], 0.1);
+    EXPECT_GT(deviation.f32()[i], 0);
+    EXPECT_LT(deviation.f32()[i], 0.5);
+  }
+}
+
+TEST(TrainCommand, AverageIsOfTheWeightsThatAreTrainedAndChangesNothingElse) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression");
+  const auto first_epochs = [&](const std::string& out, const std::string& average) {
+    auto arguments = train_arguments(data, "regression", folder.file(out), 2);
+    arguments.insert(arguments.end(), {"--set", "train.average=" + average});
+    const Ran ran = run(folder, arguments);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    CsvReader rows(folder.file(out) + "/metrics.csv");
+    std::vector<std::pair<std::string, std::string>> losses;
+    while (rows.next()) losses.emplace_back(rows[rows.column("train_loss")], rows[rows.column("valid_loss")]);
+    return losses;
+  };
+  const auto plain = first_epochs("plain", "0"), averaged = first_epochs("averaged", "0.9"),
+             hardly = first_epochs("hardly", "1e-30");
+  ASSERT_EQ(plain.size(), 2U);
+  ASSERT_EQ(averaged.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(plain[i].first, averaged[i].first);
+    EXPECT_NE(plain[i].second, averaged[i].second);
+  }
+  EXPECT_EQ(plain, hardly);  // the mean over one step
+  const Ran wrong = run(folder, {"train", "--data", data, "--task", "regression", "--out", folder.file("wrong"),
+                                 "--set", "train.average=1"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_TRUE(contains(wrong.err, "train.average")) << wrong.err;
 }
 
 TEST(TrainCommand, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
@@ -190,8 +233,10 @@ TEST(TrainCommand, ResumesBitForBitAfterBeingKilledAtAnyMoment) {
   const std::string data = write_graphs(folder, "binary");
   const auto arguments = [&](const std::string& out) {
     auto all = train_arguments(data, "binary", out, 60);
-    all.insert(all.end(),
-               {"--set", "train.checkpoint_seconds=0", "--set", "model.dropout=0.1"});  // a checkpoint at every step
+    all.insert(
+        all.end(),
+        {"--set", "train.checkpoint_seconds=0", "--set", "model.dropout=0.1",  // a checkpoint at every step
+         "--set", "train.average=0.9", "--set", "spectral.walk_steps=4", "--set", "model.standardise_nodes=true"});
     return all;
   };
   const std::string whole = folder.file("whole");

@@ -742,6 +742,31 @@ TEST(Kernels, Rows) {
                                        shift.d.data());
               expect_close(y, "norm_backward");
 
+              // One column has no deviation: nothing but rounding would be compared.
+              Both normed(rows * d, [&] { return 3 + random.normal(); }), hat = matrix(), row_rstd = Both::zeros(rows),
+                                                                          d_weight = vector(), d_bias = vector(),
+                                                                          d_normed = matrix();
+              if (d > 1) {
+                k.row_norm(normed.f.data(), rows, d, scale.f.data(), shift.f.data(), 1e-5F, hat.f.data(),
+                           row_rstd.f.data());
+                reference::row_norm(normed.d.data(), rows, d, scale.d.data(), shift.d.data(), 1e-5, hat.d.data(),
+                                    row_rstd.d.data());
+                expect_close(normed, "row_norm");
+                expect_close(hat, "hat");
+                expect_close(row_rstd, "rstd");
+                k.row_norm_backward(d_normed.f.data(), rows, d, scale.f.data(), hat.f.data(), row_rstd.f.data(),
+                                    d_weight.f.data(), d_bias.f.data());
+                reference::row_norm_backward(d_normed.d.data(), rows, d, scale.d.data(), hat.d.data(),
+                                             row_rstd.d.data(), d_weight.d.data(), d_bias.d.data());
+                expect_close(d_normed, "row_norm_backward");
+                expect_close(d_weight, "d_weight");
+                expect_close(d_bias, "d_bias");
+                k.row_norm(normed.f.data(), rows, d, scale.f.data(), shift.f.data(), 1e-5F, nullptr, nullptr);
+                reference::row_norm<double>(normed.d.data(), rows, d, scale.d.data(), shift.d.data(), 1e-5, nullptr,
+                                            nullptr);
+                expect_close(normed, "row_norm, nothing kept");
+              }
+
               Both dropped = matrix(), relu = matrix(), residual = matrix(), gradient = matrix();
               k.drop(dropped.f.data(), rows, d, dropout, first_row);
               reference::drop(dropped.d.data(), rows, d, dropout, first_row);

@@ -216,6 +216,22 @@ TEST(ModelFolder, RefusesWeightsThatAreNotTheModels) {
   }
 }
 
+TEST(ModelFolder, RefusesToDivideByNothing) {
+  ModelConfig config;
+  config.node_values = 2;
+  config.standardise_nodes = true;
+  TensorFile weights;
+  for (const TensorSpec& spec : tensor_specs(config)) {
+    weights.tensors[spec.name] = make_tensor(spec.shape, std::vector<float>(static_cast<size_t>(spec.count()), 1.0F));
+  }
+  EXPECT_NO_THROW(check_weights(config, weights, "w"));
+  for (const float wrong : {0.0F, -1.0F, 1e-30F}) {
+    weights.tensors["node_embedding.deviation"] = make_tensor({2}, {1.0F, wrong});
+    const std::string message = error_of([&] { check_weights(config, weights, "w"); });
+    EXPECT_NE(message.find("deviation"), std::string::npos) << message;
+  }
+}
+
 TEST(ModelFolder, NamesTheFileThatIsMissing) {
   testing::TemporaryFolder folder;
   EXPECT_NE(error_of([&] { read_model(folder.path() / "none"); }).find("not a model folder"), std::string::npos);
