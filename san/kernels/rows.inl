@@ -43,28 +43,32 @@ static void norm_backward(float* __restrict dy, const float* __restrict x, int64
   }
 }
 
-// Sums over c of value(c, vector of columns c ..) for the columns of a row; beyond its end loads give zeros, and value must, too.
+// The sum of value(c, count) over a row's columns, `count` of them from c on at a time, added up in double: a BatchNorm that
+// follows may multiply what is lost here by hundreds. Lanes beyond the count must be zero.
+typedef double VDouble __attribute__((vector_size(8 * SAN_VL)));
 template <class Value>
-SAN_INLINE float row_sum(int64_t d, const Value& value) {
-  V sum{};
+SAN_INLINE double row_sum(int64_t d, const Value& value) {
+  VDouble sum{};
   int64_t c = 0;
-  for (; c + VL <= d; c += VL) sum += value(c, VL);
-  if (c < d) sum += value(c, d - c);
-  return sum_of(sum);
+  for (; c + VL <= d; c += VL) sum += __builtin_convertvector(value(c, int64_t{VL}), VDouble);
+  if (c < d) sum += __builtin_convertvector(value(c, d - c), VDouble);
+  double total = 0;
+  for (int i = 0; i < VL; ++i) total += sum[i];
+  return total;
 }
 SAN_INLINE V load_up_to(const float* p, int64_t count) { return count == VL ? load(p) : load_some(p, count); }
 
 static void row_norm(float* x, int64_t rows, int64_t d, const float* weight, const float* bias, float epsilon, float* hat,
                      float* rstd) {
-  const float inverse = 1.0F / static_cast<float>(d);
+  const double inverse = 1.0 / static_cast<double>(d);
   for (int64_t r = 0; r < rows; ++r) {
     float* row = x + r * d;
-    const float mean = row_sum(d, [&](int64_t c, int64_t n) { return load_up_to(row + c, n); }) * inverse;
-    const float variance = row_sum(d, [&](int64_t c, int64_t n) {
+    const auto mean = static_cast<float>(row_sum(d, [&](int64_t c, int64_t n) { return load_up_to(row + c, n); }) * inverse);
+    const double variance = row_sum(d, [&](int64_t c, int64_t n) {
       const V centred = select((VI)(lane_numbers() < static_cast<uint32_t>(n)), load_up_to(row + c, n) - splat(mean));
       return centred * centred;
     }) * inverse;
-    const float scale = 1.0F / __builtin_sqrtf(variance + epsilon);
+    const auto scale = static_cast<float>(1.0 / __builtin_sqrt(variance + epsilon));
     if (rstd != nullptr) rstd[r] = scale;
     for (int64_t c = 0; c < d; ++c) {
       const float h = (row[c] - mean) * scale;
@@ -77,16 +81,16 @@ static void row_norm(float* x, int64_t rows, int64_t d, const float* weight, con
 static void row_norm_backward(float* __restrict dy, int64_t rows, int64_t d, const float* __restrict weight,
                               const float* __restrict hat, const float* __restrict rstd, float* __restrict d_weight,
                               float* __restrict d_bias) {
-  const float inverse = 1.0F / static_cast<float>(d);
+  const double inverse = 1.0 / static_cast<double>(d);
   for (int64_t r = 0; r < rows; ++r) {
     float* row = dy + r * d;
     const float* h = hat + r * d;
-    const float mean = row_sum(d, [&](int64_t c, int64_t n) {
+    const auto mean = static_cast<float>(inverse * row_sum(d, [&](int64_t c, int64_t n) {
       return load_up_to(row + c, n) * load_up_to(weight + c, n);
-    }) * inverse;
-    const float mean_hat = row_sum(d, [&](int64_t c, int64_t n) {
+    }));
+    const auto mean_hat = static_cast<float>(inverse * row_sum(d, [&](int64_t c, int64_t n) {
       return load_up_to(row + c, n) * load_up_to(weight + c, n) * load_up_to(h + c, n);
-    }) * inverse;
+    }));
     for (int64_t c = 0; c < d; ++c) {
       d_weight[c] += row[c] * h[c];
       d_bias[c] += row[c];
