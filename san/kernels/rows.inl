@@ -44,22 +44,39 @@ static void norm_backward(float* __restrict dy, const float* __restrict x, int64
 }
 
 // The sum of value(c, count) over a row's columns, `count` of them from c on at a time, added up in double: a BatchNorm that
-// follows may multiply what is lost here by hundreds. Lanes beyond the count must be zero.
-typedef double VDouble __attribute__((vector_size(8 * SAN_VL)));
+// follows may multiply what is lost here by hundreds. Lanes beyond the count must be zero. Doubles go in vectors of half as many
+// lanes: GCC keeps those in registers, and vectors wider than the machine's on the stack (LayerNorm then took three times as long).
+typedef float VHalf __attribute__((vector_size(2 * SAN_VL)));
+typedef double VDouble __attribute__((vector_size(4 * SAN_VL)));
+#if SAN_VL == 16
+SAN_INLINE VHalf lower_half(V v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7); }
+SAN_INLINE VHalf upper_half(V v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15); }
+#elif SAN_VL == 8
+SAN_INLINE VHalf lower_half(V v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3); }
+SAN_INLINE VHalf upper_half(V v) { return __builtin_shufflevector(v, v, 4, 5, 6, 7); }
+#else
+SAN_INLINE VHalf lower_half(V v) { return __builtin_shufflevector(v, v, 0, 1); }
+SAN_INLINE VHalf upper_half(V v) { return __builtin_shufflevector(v, v, 2, 3); }
+#endif
 template <class Value>
 SAN_INLINE double row_sum(int64_t d, const Value& value) {
-  VDouble sum{};
+  VDouble lower{}, upper{};
+  const auto add = [&](V v) {
+    lower += __builtin_convertvector(lower_half(v), VDouble);
+    upper += __builtin_convertvector(upper_half(v), VDouble);
+  };
   int64_t c = 0;
-  for (; c + VL <= d; c += VL) sum += __builtin_convertvector(value(c, int64_t{VL}), VDouble);
-  if (c < d) sum += __builtin_convertvector(value(c, d - c), VDouble);
+  for (; c + VL <= d; c += VL) add(value(c, int64_t{VL}));
+  if (c < d) add(value(c, d - c));
+  const VDouble both = lower + upper;
   double total = 0;
-  for (int i = 0; i < VL; ++i) total += sum[i];
+  for (int i = 0; i < VL / 2; ++i) total += both[i];
   return total;
 }
 SAN_INLINE V load_up_to(const float* p, int64_t count) { return count == VL ? load(p) : load_some(p, count); }
 
-static void row_norm(float* x, int64_t rows, int64_t d, const float* weight, const float* bias, float epsilon, float* hat,
-                     float* rstd) {
+static void row_norm(float* __restrict x, int64_t rows, int64_t d, const float* __restrict weight,
+                     const float* __restrict bias, float epsilon, float* __restrict hat, float* __restrict rstd) {
   const double inverse = 1.0 / static_cast<double>(d);
   for (int64_t r = 0; r < rows; ++r) {
     float* row = x + r * d;
