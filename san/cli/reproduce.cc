@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "san/base/file.h"
@@ -259,9 +260,9 @@ void write_pages(const fs::path& out, std::span<const Reproduction> reproduction
   write_file(out / "results.html", render_page(reproductions));
 }
 
-// False when stopped by a signal.
+// False when stopped by a signal. `write_down` notes in `out` what is being trained: not before its data could be read.
 bool train_group(const Group& group, const Options& options, const Benchmark& benchmark, const std::set<int>& seeds,
-                 const std::string& command, const fs::path& out) {
+                 const std::string& command, const fs::path& out, const std::function<void()>& write_down) {
   std::optional<Dataset> data;
   for (const int seed : seeds) {
     const fs::path folder = out / group.name / fmt::format("seed-{}", seed);
@@ -281,7 +282,10 @@ bool train_group(const Group& group, const Options& options, const Benchmark& be
     }
     if (todo == Todo::kNothing) continue;
     if (stop_requested()) return false;
-    if (!data) data = prepare_data(config, options.threads, options.quiet);
+    if (!data) {
+      data = prepare_data(config, options.threads, options.quiet);
+      write_down();
+    }
     const TrainResult result = train_one(config, *data, folder, todo == Todo::kResume, command, options.quiet);
     if (result.interrupted) return false;
     fmt::print("{}, {} {}: ", group.name, benchmark.folds ? "fold" : "seed", seed);
@@ -298,17 +302,21 @@ bool train_all(Options options, const Benchmark& benchmark, const std::string& c
   SAN_CHECK(options.label.empty() || options.variants.size() == 1, "--label goes with one --variant");
   const std::set<int> seeds = parse_seeds(options.seeds, benchmark);
   std::vector<Group> groups = make_groups(options, benchmark);
-  const ReproductionPlan plan = extended_plan(out, benchmark, groups, seeds);
+  // Read anew each time: another process may share the folder.
+  const auto write_down = [&] {
+    const ReproductionPlan plan = extended_plan(out, benchmark, groups, seeds);
+    make_folder(out);
+    write_plan(out, plan);
+  };
+  extended_plan(out, benchmark, groups, seeds);  // refuses a folder of another data set
   for (Group& group : groups) name_data(group.config.data, benchmark, options.data, out / "data");
-  make_folder(out);
-  write_plan(out, plan);
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
   stop_on_signals();
   for (const Group& group : groups) {
-    const bool done = train_group(group, options, benchmark, seeds, command, out);
-    // Another process that began at the same moment may have written its plan over ours.
-    write_plan(out, extended_plan(out, benchmark, groups, seeds));
+    const bool done = train_group(group, options, benchmark, seeds, command, out, write_down);
+    // Again: a process that began at the same moment may have written its plan over ours.
+    write_down();
     if (!done) return false;
   }
   return true;

@@ -175,6 +175,7 @@ TEST(ReproduceCommand, SaysWhatIsWrongInOneLine) {
   EXPECT_TRUE(contains(error({"qm9"}), "unknown data set 'qm9'"));
   EXPECT_TRUE(contains(error({"zinc"}), "--data is missing"));
   EXPECT_TRUE(contains(error({"zinc", "--data", folder.path().string()}), "ZINC is not here"));
+  EXPECT_TRUE(contains(error({"zinc", "--data", folder.file("nothing"), "--quiet"}), "no such file"));
   EXPECT_TRUE(contains(error({"cluster", "--variant", "dense"}), "unknown variant 'dense'"));
   EXPECT_TRUE(contains(error({"cluster", "--variant", "sparse-none", "--gamma", "1e-3"}), "real edges only"));
   EXPECT_TRUE(contains(error({"cluster", "--time-limit", "soon"}), "a time is expected"));
