@@ -131,8 +131,9 @@ TEST(ReproduceCommand, ItsTablesAndPageSayWhatTheRunsSay) {
     EXPECT_NEAR(std::stod(found[2]), std::abs(a - b) / std::sqrt(2), 0.006) << group;
   }
   EXPECT_TRUE(contains(table, "full-node-gamma-1e-3: ")) << table;
-  EXPECT_TRUE(contains(table, "model.gamma = 0.001 (published 0.1)")) << table;
+  EXPECT_TRUE(contains(table, "model.gamma = 0.001 (instead of 0.1)")) << table;
   EXPECT_TRUE(contains(table, "stopped by budget (2 epochs)")) << table;
+  EXPECT_TRUE(contains(table, "| the paper's | – | – | – | 76.69")) << table;
 
   const std::string page = text_of(out / "results.html");
   for (const char* id : {"cluster-results", "cluster-gamma", "cluster-ablation", "cluster-curve-full-node",
