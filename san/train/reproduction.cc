@@ -182,6 +182,8 @@ std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
   constexpr std::string_view kByData[] = {"model.node_tables", "model.node_values", "model.edge_tables",
                                           "model.edge_values", "model.outputs",     "model.readout",
                                           "train.loss"};
+  constexpr std::string_view kOfPlateau[] = {"train.patience", "train.factor", "train.plateau_on"};
+  const bool plateau = a.train.schedule == ScheduleKind::kPlateau || b.train.schedule == ScheduleKind::kPlateau;
   const auto among = [](const auto& names, const std::string& name) {
     return std::find(std::begin(names), std::end(names), name) != std::end(names);
   };
@@ -189,7 +191,10 @@ std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
   const auto ours = option_values(a), theirs = option_values(b);
   for (size_t i = 0; i < ours.size(); ++i) {
     const auto& [name, value] = ours[i];
-    if (value == theirs[i].second || among(kAside, name) || (among(kByData, name) && !b.is_given(name))) continue;
+    if (value == theirs[i].second || among(kAside, name) || (among(kByData, name) && !b.is_given(name)) ||
+        (among(kOfPlateau, name) && !plateau)) {
+      continue;
+    }
     out.push_back({name, value, theirs[i].second});
   }
   return out;

@@ -58,7 +58,7 @@ struct Published {
 const Published* published_of(std::string_view benchmark, std::string_view variant);
 
 // Options that differ between two configurations, as {name, value in a, value in b}. Limits (epochs, time), where files lie,
-// and what the data decides (unless `b` was given it) do not count.
+// what the data decides (unless `b` was given it) and what the schedule does not read do not count.
 struct Difference {
   std::string name, a, b;
 };

@@ -53,6 +53,14 @@ TEST(Reproduction, DifferencesAreOptionsThatChangeWhatIsLearnt) {
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].name, "model.gamma");
   EXPECT_EQ(found[0].a, "0.5");
+
+  // Patience means something to the plateau schedule only.
+  other = published;
+  set_option(other, "train.patience=7");
+  EXPECT_EQ(differences(other, published).size(), 1U);
+  RunConfig cosine = published;
+  for (RunConfig* config : {&other, &cosine}) set_option(*config, "train.schedule=cosine");
+  EXPECT_TRUE(differences(other, cosine).empty());
 }
 
 TEST(Reproduction, SpreadIsMeanAndSampleDeviationOfFiniteValues) {
