@@ -26,7 +26,7 @@ std::vector<Eigen::VectorXd> by_definition(const Graph& graph, int steps) {
 
 TEST(RandomWalk, EqualsPowersOfTheWalkMatrix) {
   Random random(7);
-  for (const int nodes : {1, 2, 9, 30}) {
+  for (const int nodes : {1, 2, 9, 30, 32, 33, 100}) {
     for (const int steps : {1, 2, 7, 16}) {
       Graph graph;
       graph.num_nodes = nodes;
