@@ -216,21 +216,9 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
 // What was asked for in this folder before, and now.
 ReproductionPlan extended_plan(const fs::path& out, const Benchmark& benchmark, const std::vector<Group>& groups,
                                const std::set<int>& seeds) {
-  ReproductionPlan plan = read_plan(out);
-  SAN_CHECK(plan.benchmark.empty() || plan.benchmark == benchmark.name,
-            "{}: holds runs of {}, not of {}; choose another --out", out.string(), plan.benchmark, benchmark.name);
-  plan.benchmark = benchmark.name;
-  for (const Group& group : groups) {
-    auto known = std::find_if(plan.groups.begin(), plan.groups.end(),
-                              [&](const ReproductionPlan::Group& other) { return other.name == group.name; });
-    if (known == plan.groups.end()) {
-      known = plan.groups.insert(plan.groups.end(), {group.name, std::string(group.variant->name), {}});
-    }
-    SAN_CHECK(known->variant == group.variant->name, "{}: '{}' is of variant {} there; choose another --label",
-              out.string(), group.name, known->variant);
-    known->seeds.insert(seeds.begin(), seeds.end());
-  }
-  return plan;
+  ReproductionPlan asked{std::string(benchmark.name), {}};
+  for (const Group& group : groups) asked.groups.push_back({group.name, std::string(group.variant->name), seeds});
+  return merged_plan(out, asked);
 }
 
 enum class Todo { kBegin, kResume, kNothing };
@@ -297,8 +285,8 @@ bool train_group(const Group& group, const Options& options, const Benchmark& be
 
 // False when stopped by a signal.
 bool train_all(Options options, const Benchmark& benchmark, const std::string& command, const fs::path& out) {
-  SAN_CHECK(options.label.find_first_of("/\\") == std::string::npos && !options.label.starts_with("."),
-            "--label {}: a name without slashes is expected", printable(options.label));
+  SAN_CHECK(options.label.empty() || is_group_name(options.label), "--label {}: a name without slashes is expected",
+            printable(options.label));
   SAN_CHECK(options.label.empty() || options.variants.size() == 1, "--label goes with one --variant");
   const std::set<int> seeds = parse_seeds(options.seeds, benchmark);
   std::vector<Group> groups = make_groups(options, benchmark);

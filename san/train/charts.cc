@@ -14,6 +14,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kStretches = 240;      // columns of an epoch chart
 constexpr double kLogFactor = 20;       // span from which curves are logarithmic
+constexpr size_t kBeginning = 20;       // of so many epochs one belongs to the beginning
 constexpr double kPixelsBetween = 0.7;  // points of a curve that are nearer than this are one
 
 template <typename... Args>
@@ -324,18 +325,25 @@ bool drawable(double value) {
 }
 
 std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
-  Range x_range, y_range;
+  Range x_range, y_range, later;
   for (const double epoch : chart.epochs) x_range.include(epoch);
   for (const Series& series : chart.series) {
-    for (const double value : series.y) y_range.include(value);
+    for (size_t i = 0; i < series.y.size(); ++i) {
+      y_range.include(series.y[i]);
+      if (i >= chart.epochs.size() / kBeginning) later.include(series.y[i]);
+    }
   }
   const bool log = may_be_log && !y_range.empty() && y_range.low > 0 && y_range.high / y_range.low > kLogFactor;
+  if (!log && !chart.steps && later.high > later.low && y_range.high - y_range.low > 2 * (later.high - later.low)) {
+    y_range = later;
+  }
   const Plot plot(520, 280, Axis::linear(x_range, 0, 8, true),
                   log ? Axis::logarithmic(y_range) : Axis::linear(y_range, 0.06, 6), {});
   std::string out = plot.open(chart.id, log ? "epochs log" : "epochs", chart.title);
   out += plot.axes("epoch", log ? "log scale" : "", false);
 
   const auto drawn = [&](double value) { return drawable(value) && (!log || value > 0); };
+  const auto height = [&](double value) { return plot.y(std::clamp(value, y_range.low, y_range.high)); };
   const bool marked =
       chart.marked >= 0 && !chart.epochs.empty() && chart.marked >= x_range.low && chart.marked <= x_range.high;
   if (marked) {
@@ -366,7 +374,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
         continue;
       }
       for (const size_t i : {std::min(low, high), std::max(low, high)}) {
-        points.push_back({plot.x(chart.epochs[i]), plot.y(series.y[i])});
+        points.push_back({plot.x(chart.epochs[i]), height(series.y[i])});
         if (low == high) break;
       }
     }
@@ -377,7 +385,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
     const double value = series.y[static_cast<size_t>(best - chart.epochs.begin())];
     if (drawn(value)) {
       add(out, "<circle class=\"ring {}\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", series.css, px(plot.x(*best)),
-          px(plot.y(value)));
+          px(height(value)));
     }
   }
 
@@ -397,7 +405,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
       add(readout, " <tspan class=\"{}\" dx=\"8\">{} {}</tspan>", series.css, escape(shorten(series.name, 16)),
           number(series.y[row]));
       if (!drawn(series.y[row])) continue;
-      add(out, "<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>", series.css, px(at), px(plot.y(series.y[row])));
+      add(out, "<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>", series.css, px(at), px(height(series.y[row])));
     }
     add(out, "<text x=\"{}\" y=\"14\">{}</text></g>\n", px(plot.x_axis().from()), readout);
   }

@@ -1,7 +1,9 @@
 #include "san/train/optimiser.h"
 
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <numeric>
 
 #include "san/kernels/kernels.h"
 
@@ -32,9 +34,15 @@ void adam_step(T* parameters, const T* gradients, T* first, T* second, int64_t c
 
 template <typename T>
 double norm_of(const T* values, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
-  return std::sqrt(sum);
+  // Several sums: one would wait for each addition before the next.
+  constexpr int kSums = 16;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+    for (int j = 0; j < kSums; ++j) sums[j] += static_cast<double>(values[i + j]) * values[i + j];
+  }
+  for (; i < count; ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
 }
 
 template void adam_step(float*, const float*, float*, float*, int64_t, int64_t, const AdamOptions&);

@@ -214,6 +214,10 @@ size_t ReproducedGroup::finished() const {
       std::count_if(runs.begin(), runs.end(), [](const ReproducedRun& run) { return run.result.has_value(); }));
 }
 
+bool is_group_name(std::string_view name) {
+  return !name.empty() && name.find_first_of("/\\") == std::string_view::npos && !name.starts_with('.');
+}
+
 ReproductionPlan read_plan(const std::filesystem::path& folder) {
   ReproductionPlan plan;
   const std::filesystem::path path = folder / "reproduce.json";
@@ -222,7 +226,9 @@ ReproductionPlan read_plan(const std::filesystem::path& folder) {
     const Json json = Json::parse(read_file(path, size_t{1} << 20));
     plan.benchmark = json.at("benchmark");
     for (const Json& group : json.at("groups")) {
-      plan.groups.push_back({group.at("name"), group.at("variant"), group.at("seeds").get<std::set<int>>()});
+      const std::string name = group.at("name");
+      SAN_CHECK(is_group_name(name), "{}: '{}' cannot be the name of a group of runs", path.string(), printable(name));
+      plan.groups.push_back({name, group.at("variant"), group.at("seeds").get<std::set<int>>()});
     }
   } catch (const nlohmann::json::exception& error) {
     fail("{}: not a plan of `san reproduce`: {}", path.string(), printable(error.what(), 200));
@@ -237,6 +243,22 @@ void write_plan(const std::filesystem::path& folder, const ReproductionPlan& pla
   }
   const Json json = {{"benchmark", plan.benchmark}, {"groups", groups}};
   write_file(folder / "reproduce.json", json.dump(1) + "\n");
+}
+
+ReproductionPlan merged_plan(const std::filesystem::path& folder, const ReproductionPlan& more) {
+  ReproductionPlan plan = read_plan(folder);
+  SAN_CHECK(plan.benchmark.empty() || plan.benchmark == more.benchmark,
+            "{}: holds runs of {}, not of {}; choose another folder", folder.string(), plan.benchmark, more.benchmark);
+  plan.benchmark = more.benchmark;
+  for (const ReproductionPlan::Group& group : more.groups) {
+    auto known = std::find_if(plan.groups.begin(), plan.groups.end(),
+                              [&](const ReproductionPlan::Group& other) { return other.name == group.name; });
+    if (known == plan.groups.end()) known = plan.groups.insert(plan.groups.end(), {group.name, group.variant, {}});
+    SAN_CHECK(known->variant == group.variant, "{}: '{}' is of variant {} there; choose another --label",
+              folder.string(), group.name, known->variant);
+    known->seeds.insert(group.seeds.begin(), group.seeds.end());
+  }
+  return plan;
 }
 
 Reproduction read_reproduction(const std::filesystem::path& folder) {
@@ -286,6 +308,7 @@ std::string without_own_folders(std::string text) {
 }  // namespace
 
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to) {
+  const ReproductionPlan plan = merged_plan(to, read_plan(reproduction.folder));
   std::error_code failure;
   for (const ReproducedGroup& group : reproduction.groups) {
     for (const ReproducedRun& run : group.runs) {
@@ -299,7 +322,7 @@ void collect_reproduction(const Reproduction& reproduction, const std::filesyste
     }
   }
   std::filesystem::create_directories(to, failure);
-  write_plan(to, read_plan(reproduction.folder));
+  write_plan(to, plan);
 }
 
 Spread spread_of(std::span<const double> values) {

@@ -96,13 +96,19 @@ struct ReproductionPlan {
   std::string benchmark;
   std::vector<Group> groups;
 };
+// Whether a group of runs can be called so: it is the name of a folder.
+bool is_group_name(std::string_view name);
 // The plan of a folder; an empty one when it has none. Throws Error when the file is not a plan.
 ReproductionPlan read_plan(const std::filesystem::path& folder);
 void write_plan(const std::filesystem::path& folder, const ReproductionPlan& plan);
+// The plan of a folder with the groups and seeds of `more` beside its own. Throws Error when the folder is of another data set or
+// uses a group's name for another variant.
+ReproductionPlan merged_plan(const std::filesystem::path& folder, const ReproductionPlan& more);
 
 // Reads the runs. Throws Error when the folder has no plan.
 Reproduction read_reproduction(const std::filesystem::path& folder);
-// Copies plan, metrics, configurations and results of all begun runs; no weights, and no names of this machine's folders.
+// Copies plan, metrics, configurations and results of all begun runs, beside what is there; no weights, and no names of this machine's
+// folders.
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to);
 
 // Mean and sample standard deviation (n - 1) of finite values; NaN where there are too few.

@@ -275,6 +275,21 @@ TEST(Report, ThinsLongRunsButKeepsTheirSpikes) {
   EXPECT_FALSE(has(flat, ">3.0</text>"));
 }
 
+TEST(Report, FirstEpochsDoNotPressALongRunFlat) {
+  ReportInput input = regression(5);
+  input.epochs.clear();
+  add_epochs(input, 100, "mae");
+  for (EpochRecord& epoch : input.epochs) epoch.train_loss = epoch.valid_loss = 1 + 0.001 * (epoch.epoch % 7);
+  input.epochs[0].train_loss = 9;
+  const std::string early = element(render(input), "curve-loss");
+  EXPECT_TRUE(has(early, ">1.002</text>"));
+  EXPECT_FALSE(has(early, ">8</text>"));
+  EXPECT_TRUE(has(early, "train 9.000"));  // what the pointer shows stays the value
+  // A value as far off that comes later is not hidden.
+  std::swap(input.epochs[0].train_loss, input.epochs[5].train_loss);
+  EXPECT_TRUE(has(element(render(input), "curve-loss"), ">8</text>"));
+}
+
 TEST(Report, RegressionDrawsAtMostSixTargetsAndFiveThousandPoints) {
   const std::string page = render(regression(6000, 8));
   EXPECT_TRUE(has_id(page, "scatter-5"));

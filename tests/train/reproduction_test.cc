@@ -98,6 +98,31 @@ TEST(Reproduction, CopiesDoNotNameTheMachinesFolders) {
             "[data]\npath = \"runs/a.csv\"\nsplit_file = \"../data/b.csv\"\nid_column = \"/mnt/c.csv\"\n");
 }
 
+TEST(Reproduction, CopiesGoBesideWhatIsThere) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path kept = folder.path() / "kept", runs = folder.path() / "runs";
+  for (const auto& path : {kept, runs}) std::filesystem::create_directories(path);
+  write_plan(kept, {"zinc", {{"improved", "improved", {0}}, {"optimised", "optimised", {1}}}});
+  write_plan(runs, {"zinc", {{"optimised", "optimised", {0, 2}}}});
+  collect_reproduction(read_reproduction(runs), kept);
+  const ReproductionPlan plan = read_plan(kept);
+  ASSERT_EQ(plan.groups.size(), 2u);
+  EXPECT_EQ(plan.groups[0].name, "improved");
+  EXPECT_EQ(plan.groups[1].seeds, (std::set<int>{0, 1, 2}));
+  write_plan(runs, {"csl", {{"optimised", "optimised", {0}}}});
+  EXPECT_TRUE(testing::contains(error_of([&] { collect_reproduction(read_reproduction(runs), kept); }),
+                                "holds runs of zinc, not of csl"));
+}
+
+TEST(Reproduction, PlansCannotNameOtherFolders) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"../elsewhere", "a/b", "..", ""}) {
+    write_plan(folder.path(), {"zinc", {{name, "optimised", {0}}}});
+    EXPECT_TRUE(testing::contains(error_of([&] { read_plan(folder.path()); }), "cannot be the name of a group"))
+        << name;
+  }
+}
+
 TEST(Reproduction, SaysWhichNamesThereAre) {
   EXPECT_EQ(error_of([] { benchmark_of("qm9"); }),
             "unknown data set 'qm9'; there are zinc, pattern, cluster, molhiv, molpcba and csl");
