@@ -334,16 +334,20 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
     }
   }
   const bool log = may_be_log && !y_range.empty() && y_range.low > 0 && y_range.high / y_range.low > kLogFactor;
-  if (!log && !chart.steps && later.high > later.low && y_range.high - y_range.low > 2 * (later.high - later.low)) {
-    y_range = later;
-  }
+  const bool cut =
+      !log && !chart.steps && later.high > later.low && y_range.high - y_range.low > 2 * (later.high - later.low);
+  if (cut) y_range = later;
   const Plot plot(520, 280, Axis::linear(x_range, 0, 8, true),
                   log ? Axis::logarithmic(y_range) : Axis::linear(y_range, 0.06, 6), {});
   std::string out = plot.open(chart.id, log ? "epochs log" : "epochs", chart.title);
   out += plot.axes("epoch", log ? "log scale" : "", false);
 
   const auto drawn = [&](double value) { return drawable(value) && (!log || value > 0); };
-  const auto height = [&](double value) { return plot.y(std::clamp(value, y_range.low, y_range.high)); };
+  // Of values beyond the plot: `margin` of its height, so that dots stay at its edge and lines leave it steeply.
+  const auto height = [&](double value, double margin = 0) {
+    const double beyond = margin * (y_range.high - y_range.low);
+    return plot.y(std::clamp(value, y_range.low - beyond, y_range.high + beyond));
+  };
   const bool marked =
       chart.marked >= 0 && !chart.epochs.empty() && chart.marked >= x_range.low && chart.marked <= x_range.high;
   if (marked) {
@@ -357,6 +361,12 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
         escape(chart.mark_label));
   }
   const std::vector<size_t> starts = stretches(chart.epochs.size());
+  if (cut) {
+    add(out,
+        "<clipPath id=\"{}-inside\"><path d=\"M{} {}H{}V{}H{}Z\"/></clipPath>\n<g clip-path=\"url(#{}-inside)\">\n",
+        escape(chart.id), px(plot.x_axis().from()), px(plot.y_axis().from()), px(plot.x_axis().to()),
+        px(plot.y_axis().to()), px(plot.x_axis().from()), escape(chart.id));
+  }
   for (const Series& series : chart.series) {
     std::vector<Point> points;
     for (size_t piece = 0; piece + 1 < starts.size(); ++piece) {
@@ -374,7 +384,7 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
         continue;
       }
       for (const size_t i : {std::min(low, high), std::max(low, high)}) {
-        points.push_back({plot.x(chart.epochs[i]), height(series.y[i])});
+        points.push_back({plot.x(chart.epochs[i]), height(series.y[i], cut ? 4 : 0)});
         if (low == high) break;
       }
     }
@@ -388,6 +398,8 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
           px(height(value)));
     }
   }
+
+  if (cut) out += "</g>\n";
 
   // One invisible column per stretch, which under the pointer shows a line, dots and the values above the plot.
   out += "<g class=\"columns\">\n";

@@ -38,7 +38,7 @@ struct EpochChart {
 };
 // Curves over epochs. Logarithmic when all values are positive and span a factor of more than 20 (and `may_be_log`). Otherwise,
 // where the first twentieth of the epochs would press the rest flat (into less than half of the height), curves come in from
-// the edge. More than 240 epochs are drawn as the extremes of 240 stretches, so that no spike is lost.
+// beyond the edge. More than 240 epochs are drawn as the extremes of 240 stretches, so that no spike is lost.
 std::string epoch_chart(const EpochChart& chart, bool may_be_log);
 
 struct Curve {
