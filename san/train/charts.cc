@@ -330,7 +330,8 @@ std::string epoch_chart(const EpochChart& chart, bool may_be_log) {
   for (const Series& series : chart.series) {
     for (size_t i = 0; i < series.y.size(); ++i) {
       y_range.include(series.y[i]);
-      if (i >= chart.epochs.size() / kBeginning) later.include(series.y[i]);
+      // A best epoch that comes early is what the chart is about.
+      if (i >= chart.epochs.size() / kBeginning || chart.epochs[i] == chart.marked) later.include(series.y[i]);
     }
   }
   const bool log = may_be_log && !y_range.empty() && y_range.low > 0 && y_range.high / y_range.low > kLogFactor;

@@ -286,7 +286,10 @@ TEST(Report, FirstEpochsDoNotPressALongRunFlat) {
   EXPECT_FALSE(has(early, ">8</text>"));
   EXPECT_TRUE(has(early, "train 9.000"));  // what the pointer shows stays the value
   EXPECT_TRUE(has(early, "clip-path=\"url(#curve-loss-inside)\""));
-  // A value as far off that comes later is not hidden.
+  // The best epoch is never outside, nor is a value as far off that comes later.
+  input.best_epoch = 1;
+  EXPECT_TRUE(has(element(render(input), "curve-loss"), ">8</text>"));
+  input.best_epoch = 50;
   std::swap(input.epochs[0].train_loss, input.epochs[5].train_loss);
   EXPECT_TRUE(has(element(render(input), "curve-loss"), ">8</text>"));
 }
