@@ -307,6 +307,19 @@ void FileWriter::commit() {
   if (folder.get() >= 0) ::fsync(folder.get());
 }
 
+void remove_temporaries(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    std::string_view name = entry.path().native();
+    if (!name.ends_with(".tmp")) continue;
+    name.remove_suffix(4);  // NAME.PID
+    const size_t digits = name.size() - (name.find_last_not_of("0123456789") + 1);
+    if (digits > 0 && name[name.size() - digits - 1] == '.') left.push_back(entry.path());
+  }
+  for (const std::filesystem::path& path : left) std::filesystem::remove(path, ignored);
+}
+
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
   const Descriptor fd(open_for_reading(path.string()));
   std::string contents;

@@ -64,6 +64,9 @@ class FileWriter {
   std::unique_ptr<Impl> impl_;
 };
 
+// Removes from a folder what writers left there that were killed. For whoever knows that nobody is writing there now.
+void remove_temporaries(const std::filesystem::path& folder);
+
 // The whole of a small file (not decompressed). Throws Error when it is larger than `max_bytes`: limits come
 // before allocations.
 std::string read_file(const std::filesystem::path& path, size_t max_bytes);

@@ -1,8 +1,12 @@
 // san reproduce: the paper's experiments, run after run, in pieces if need be; tables and a page of what there is.
 #include <ATen/Parallel.h>
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -68,6 +72,15 @@ std::set<int> parse_seeds(const std::string& text, const Benchmark& benchmark) {
   return out;
 }
 
+// Before anything is prepared for it.
+void check_writable(const fs::path& folder) {
+  std::error_code ignored;
+  fs::path there = fs::absolute(folder).lexically_normal();
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  SAN_CHECK(fs::is_directory(there, ignored), "{}: is not a folder", there.string());
+  SAN_CHECK(::access(there.c_str(), W_OK | X_OK) == 0, "{}: cannot write: {}", there.string(), std::strerror(errno));
+}
+
 void make_folder(const fs::path& folder) {
   std::error_code failure;
   fs::create_directories(folder, failure);
@@ -90,6 +103,14 @@ int parse_int(std::string_view text, const CsvReader& reader) {
   SAN_CHECK(status == std::errc{} && end == text.data() + text.size() && value >= 0, "{}: '{}' is not a whole number",
             reader.where(), printable(text));
   return value;
+}
+
+// The split of a fold; its number takes the place of the #.
+constexpr const char* kFoldFile = "fold-#.json";
+fs::path fold_file(const fs::path& pattern, int fold) {
+  std::string name = pattern.filename().string();
+  name.replace(name.find('#'), 1, std::to_string(fold));
+  return pattern.parent_path() / name;
 }
 
 // CSL as it is handed round (a list of edges per graph, a list of graphs per fold) -> Graph JSONL and split files in `to`.
@@ -137,7 +158,7 @@ void convert_csl(const std::string& graphs_file, const std::string& folds_file, 
   for (size_t i = 0; i < folds.size(); ++i) {
     for (auto* part : {&folds[i].train, &folds[i].valid, &folds[i].test}) std::sort(part->begin(), part->end());
     validate(folds[i], count);
-    write_splits(to / fmt::format("fold-{}.json", i), folds[i]);
+    write_splits(fold_file(to / kFoldFile, static_cast<int>(i)), folds[i]);
   }
 }
 
@@ -167,7 +188,7 @@ void name_data(DataConfig& config, const Benchmark& benchmark, const std::string
     convert_csl(graphs, folds, benchmark, converted);
     config.path = (converted / "csl.jsonl").string();
     config.split = SplitKind::kFile;
-    config.split_file = (converted / "fold-{}.json").string();
+    config.split_file = (converted / kFoldFile).string();
   } else if (!fs::exists(fs::path(data) / "raw")) {
     const std::string file = find_csv(data, std::string(name));
     SAN_CHECK(!file.empty(), "{}: {} is not here: {}.csv, {}.csv.gz or OGB's folder raw/ is expected", data,
@@ -187,7 +208,10 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
     group.config = variant_config(benchmark, variant);
     const double published = group.config.model.gamma;
     if (gamma) set_option(group.config, fmt::format("model.gamma={}", *gamma));
-    for (const std::string& assignment : options.set) set_option(group.config, assignment);
+    for (const std::string& assignment : options.set) {
+      SAN_CHECK(!gamma || !assignment.starts_with("model.gamma"), "--gamma and --set {}: one of the two", assignment);
+      set_option(group.config, assignment);
+    }
     if (options.epochs >= 0) set_option(group.config, fmt::format("train.epochs={}", options.epochs));
     if (!options.time_limit.empty()) {
       set_option(group.config, fmt::format("train.time_limit={}", parse_hours(options.time_limit)));
@@ -197,6 +221,7 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
     group.name = options.label.empty() ? variant.name : options.label;
     if (gamma && *gamma != published) group.name += "-gamma-" + gamma_text(*gamma);
     validate(group.config);
+    validate_widths(group.config.model);
     const bool twice =
         std::any_of(groups.begin(), groups.end(), [&](const Group& other) { return other.name == group.name; });
     SAN_CHECK(!twice, "'{}' is asked for twice", group.name);
@@ -207,7 +232,7 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
     if (options.gammas.empty()) add(variant, {});
     for (const double gamma : options.gammas) {
       SAN_CHECK(std::isfinite(gamma) && gamma >= 0, "--gamma {}: a number of at least 0 is expected", gamma);
-      add(variant, gamma);
+      add(variant, std::abs(gamma));  // -0 is 0
     }
   }
   return groups;
@@ -223,16 +248,28 @@ ReproductionPlan extended_plan(const fs::path& out, const Benchmark& benchmark, 
 
 enum class Todo { kBegin, kResume, kNothing };
 
-// What a run folder still needs. Throws Error when another configuration was trained there.
+bool is_begun(const fs::path& folder) {
+  return fs::exists(folder / "result.json") || has_checkpoint(folder);
+}
+
+// Throws Error when a run of the group was trained with another configuration: a mean over both would mean nothing.
+void check_runs_there(const fs::path& group, const RunConfig& config) {
+  std::error_code failure;
+  for (const fs::directory_entry& entry : fs::directory_iterator(group, failure)) {
+    const fs::path& folder = entry.path();
+    if (!folder.filename().string().starts_with("seed-") || !is_begun(folder)) continue;
+    RunConfig there;
+    read_toml(there, folder / "config.toml");
+    const std::vector<Difference> changed = conflicts(there, config);
+    SAN_CHECK(changed.empty(), "{}: was trained with {} = {}, now {} is asked for; choose another --out or --label",
+              folder.string(), changed[0].name, changed[0].a, changed[0].b);
+  }
+}
+
+// What a run folder still needs.
 Todo todo_of(const fs::path& folder, const RunConfig& config) {
-  const bool ended = fs::exists(folder / "result.json");
-  if (!ended && !has_checkpoint(folder)) return Todo::kBegin;
-  RunConfig there;
-  read_toml(there, folder / "config.toml");
-  const std::vector<Difference> changed = differences(there, config);
-  SAN_CHECK(changed.empty(), "{}: was trained with {} = {}, now {} is asked for; choose another --out or --label",
-            folder.string(), changed[0].name, changed[0].a, changed[0].b);
-  if (!ended) return Todo::kResume;
+  if (!is_begun(folder)) return Todo::kBegin;
+  if (!fs::exists(folder / "result.json")) return Todo::kResume;
   const TrainResult result = read_result(folder / "result.json");
   const TrainConfig& train = config.train;
   const bool more_epochs = train.epochs > result.epochs;
@@ -248,16 +285,20 @@ void write_pages(const fs::path& out, std::span<const Reproduction> reproduction
   write_file(out / "results.html", render_page(reproductions));
 }
 
-// False when stopped by a signal. `write_down` notes in `out` what is being trained: not before its data could be read.
-bool train_group(const Group& group, const Options& options, const Benchmark& benchmark, const std::set<int>& seeds,
-                 const std::string& command, const fs::path& out, const std::function<void()>& write_down) {
+enum class Outcome { kDone, kSomeFailed, kStopped };
+
+// `write_down` notes in `out` what is being trained: not before its data could be read. A run that fails leaves the others alone.
+Outcome train_group(const Group& group, const Options& options, const Benchmark& benchmark, const std::set<int>& seeds,
+                    const std::string& command, const fs::path& out, const std::function<void()>& write_down) {
+  check_runs_there(out / group.name, group.config);
   std::optional<Dataset> data;
+  Outcome outcome = Outcome::kDone;
   for (const int seed : seeds) {
     const fs::path folder = out / group.name / fmt::format("seed-{}", seed);
     RunConfig config = group.config;
     config.train.seed = seed;
     if (benchmark.folds && config.data.split == SplitKind::kFile) {
-      config.data.split_file = fmt::format(fmt::runtime(config.data.split_file), seed);
+      config.data.split_file = fold_file(config.data.split_file, seed).string();
     } else if (benchmark.folds) {
       config.data.fold = seed;
     }
@@ -269,25 +310,37 @@ bool train_group(const Group& group, const Options& options, const Benchmark& be
                                         : "going on");
     }
     if (todo == Todo::kNothing) continue;
-    if (stop_requested()) return false;
-    if (!data) {
-      data = prepare_data(config, options.threads, options.quiet);
-      write_down();
+    if (!data && !stop_requested()) data = prepare_data(config, options.threads, options.quiet);
+    if (stop_requested()) return Outcome::kStopped;
+    write_down();
+    try {
+      const TrainResult result = train_one(config, *data, folder, todo == Todo::kResume, command, options.quiet);
+      if (result.interrupted) return Outcome::kStopped;
+      fmt::print("{}, {} {}: ", group.name, benchmark.folds ? "fold" : "seed", seed);
+      print_result(result, folder);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      fmt::print(stderr, "san: {}{}\n", message.starts_with(folder.string()) ? "" : folder.string() + ": ", message);
+      outcome = Outcome::kSomeFailed;
     }
-    const TrainResult result = train_one(config, *data, folder, todo == Todo::kResume, command, options.quiet);
-    if (result.interrupted) return false;
-    fmt::print("{}, {} {}: ", group.name, benchmark.folds ? "fold" : "seed", seed);
-    print_result(result, folder);
     write_pages(out, std::vector{read_reproduction(out)});
   }
-  return true;
+  return outcome;
 }
 
-// False when stopped by a signal.
-bool train_all(Options options, const Benchmark& benchmark, const std::string& command, const fs::path& out) {
-  SAN_CHECK(options.label.empty() || is_group_name(options.label), "--label {}: a name without slashes is expected",
-            printable(options.label));
-  SAN_CHECK(options.label.empty() || options.variants.size() == 1, "--label goes with one --variant");
+Outcome train_all(Options options, const Benchmark& benchmark, const std::string& command, const fs::path& out) {
+  if (!options.label.empty()) {
+    SAN_CHECK(
+        is_group_name(options.label),
+        "--label {}: 1 to 100 letters, digits and . _ + - are expected, not beginning with a dot and not the name "
+        "of a file there",
+        printable(options.label));
+    SAN_CHECK(options.variants.size() == 1, "--label goes with one --variant");
+    const auto other = std::find_if(variants().begin(), variants().end(), [&](const Variant& variant) {
+      return variant.name == options.label && variant.name != options.variants[0];
+    });
+    SAN_CHECK(other == variants().end(), "--label {}: that is another variant's name; choose another", options.label);
+  }
   const std::set<int> seeds = parse_seeds(options.seeds, benchmark);
   std::vector<Group> groups = make_groups(options, benchmark);
   // Read anew each time: another process may share the folder.
@@ -297,17 +350,20 @@ bool train_all(Options options, const Benchmark& benchmark, const std::string& c
     write_plan(out, plan);
   };
   extended_plan(out, benchmark, groups, seeds);  // refuses a folder of another data set
+  check_writable(out);
   for (Group& group : groups) name_data(group.config.data, benchmark, options.data, out / "data");
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
   stop_on_signals();
+  Outcome outcome = Outcome::kDone;
   for (const Group& group : groups) {
-    const bool done = train_group(group, options, benchmark, seeds, command, out, write_down);
+    const Outcome of_group = train_group(group, options, benchmark, seeds, command, out, write_down);
     // Again: a process that began at the same moment may have written its plan over ours.
-    write_down();
-    if (!done) return false;
+    if (fs::exists(out)) write_down();
+    outcome = std::max(outcome, of_group);
+    if (outcome == Outcome::kStopped) break;
   }
-  return true;
+  return outcome;
 }
 
 // The runs in a folder; of "all": in the folders of the data sets below it.
@@ -339,7 +395,8 @@ int run_reproduce(int argc, char** argv) {
       "  san reproduce zinc --variant full-node --gamma 1e-7,1e-5,1e-3,1e-1 --data ../shared/data/zinc\n"
       "  san reproduce zinc --report-only\n\n"
       "Every run is an ordinary run of `san train`. Stop it at any moment; the same command goes on: finished runs\n"
-      "are skipped, an interrupted one is resumed. Higher limits let finished runs go on.");
+      "are skipped, an interrupted one is resumed. Higher limits let finished runs go on, except that a cosine is\n"
+      "laid out for its epochs. A run that fails leaves the others alone.");
   app.add_option("dataset", options.benchmark,
                  "zinc, pattern, cluster, molhiv, molpcba or csl; with --report-only also all")
       ->required();
@@ -375,20 +432,29 @@ int run_reproduce(int argc, char** argv) {
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
 
   const bool all = options.benchmark == "all";
+  if (!all) benchmark_of(options.benchmark);  // refuses unknown ones
   SAN_CHECK(!all || options.report_only, "all: goes with --report-only; train one data set after the other");
   fs::path out = options.out;
   if (options.out.empty()) out = all ? fs::path("runs/reproduce") : fs::path("runs/reproduce") / options.benchmark;
-  const bool done = options.report_only || train_all(options, benchmark_of(options.benchmark), command, out);
+  Outcome outcome = Outcome::kDone;
+  if (!options.report_only) outcome = train_all(options, benchmark_of(options.benchmark), command, out);
+  if (outcome == Outcome::kStopped && !fs::exists(out / "reproduce.json")) {
+    fmt::print(stderr, "\nsan: stopped before anything was trained\n");
+    return kFailed;
+  }
   const std::vector<Reproduction> reproductions = read_results(out, options.benchmark);
   write_pages(out, reproductions);
   for (const Reproduction& reproduction : reproductions) {
     if (options.collect.empty()) break;
     collect_reproduction(reproduction, fs::path(options.collect) / reproduction.benchmark->name);
   }
-  fmt::print("{}results: {}, {}\n", done ? "" : "so far, ", (out / "results.md").string(),
+  fmt::print("{}results: {}, {}\n", outcome == Outcome::kDone ? "" : "so far, ", (out / "results.md").string(),
              (out / "results.html").string());
-  if (done) return kDone;
-  fmt::print(stderr, "\nsan: stopped; go on with: {}\n", command);
+  if (outcome == Outcome::kDone) return kDone;
+  fmt::print(
+      stderr, "\nsan: {}: {}\n",
+      outcome == Outcome::kStopped ? "stopped; go on with" : "some runs failed, the others are done; try again with",
+      command);
   return kFailed;
 }
 

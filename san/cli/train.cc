@@ -135,11 +135,17 @@ int run_train(int argc, char** argv) {
     SAN_CHECK(!options.out.empty(), "--out is missing: the run folder to write");
     if (!options.config.empty()) read_toml(config, options.config);
   }
+  const int epochs_before = config.train.epochs;
   for (const std::string& assignment : assignments) set_option(config, assignment);
   for (const std::string& assignment : options.set) set_option(config, assignment);
   SAN_CHECK(!config.data.path.empty(), "--data is missing: what to train on");
   SAN_CHECK(config.is_given("data.task"), "--task is missing: regression, binary, multiclass or node-classification");
   validate(config);
+  if (resume && config.train.schedule == ScheduleKind::kCosine && config.train.epochs != epochs_before &&
+      !options.quiet) {
+    fmt::print(stderr, "san: the learning rate goes on along a cosine over {} epochs instead of {}\n",
+               config.train.epochs, epochs_before);
+  }
 
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);

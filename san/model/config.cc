@@ -54,13 +54,11 @@ void check_tables(std::string_view field, const std::vector<int>& tables, int va
 
 }  // namespace
 
-void validate(const ModelDescription& description) {
-  const ModelConfig& m = description.model;
+void validate_widths(const ModelConfig& m) {
   check_range("model.hidden_dim", m.hidden_dim, 1, kMaxWidth);
   check_range("model.out_dim", m.out_dim, 0, kMaxWidth);
   check_range("model.heads", m.heads, 1, kMaxWidth);
   check_range("model.layers", m.layers, 1, kMaxLayers);
-  check_range("model.outputs", m.outputs, 1, kMaxWidth);
   SAN_CHECK(m.hidden_dim % m.heads == 0, "model.heads = {} does not divide model.hidden_dim = {}", m.heads,
             m.hidden_dim);
   SAN_CHECK(m.final_dim() % m.heads == 0, "model.heads = {} does not divide model.out_dim = {}", m.heads, m.out_dim);
@@ -69,12 +67,6 @@ void validate(const ModelDescription& description) {
   SAN_CHECK(std::isfinite(m.gamma) && m.gamma >= 0, "model.gamma = {}: a number >= 0 is expected", m.gamma);
   check_probability("model.dropout", m.dropout);
   check_probability("model.in_feat_dropout", m.in_feat_dropout);
-  check_tables("model.node_tables", m.node_tables, m.node_values, false);
-  check_tables("model.edge_tables", m.edge_tables, m.edge_values, true);
-  SAN_CHECK(!m.standardise_nodes || m.node_values > 0, "model.standardise_nodes: nodes have no real-valued features");
-  SAN_CHECK(m.added_edge == AddedEdge::kLearned || !m.full() || m.edge_values == 0,
-            "model.added_edge = row0 needs categorical edge features only; use learned");
-
   if (m.lpe.kind != LpeKind::kNone) {
     check_range("model.lpe.dim", m.lpe.dim, 1, kMaxWidth);
     check_range("model.lpe.layers", m.lpe.layers, 1, kMaxLayers);
@@ -86,6 +78,17 @@ void validate(const ModelDescription& description) {
     SAN_CHECK(m.lpe.dim < m.hidden_dim, "model.lpe.dim = {} leaves no room for the embedding in model.hidden_dim = {}",
               m.lpe.dim, m.hidden_dim);
   }
+}
+
+void validate(const ModelDescription& description) {
+  const ModelConfig& m = description.model;
+  validate_widths(m);
+  check_range("model.outputs", m.outputs, 1, kMaxWidth);
+  check_tables("model.node_tables", m.node_tables, m.node_values, false);
+  check_tables("model.edge_tables", m.edge_tables, m.edge_values, true);
+  SAN_CHECK(!m.standardise_nodes || m.node_values > 0, "model.standardise_nodes: nodes have no real-valued features");
+  SAN_CHECK(m.added_edge == AddedEdge::kLearned || !m.full() || m.edge_values == 0,
+            "model.added_edge = row0 needs categorical edge features only; use learned");
   check_range("spectral.num_pairs", description.input.spectral.num_pairs, 1, kMaxWidth);
   check_range("spectral.walk_steps", description.input.spectral.walk_steps, 0, std::min(kMaxWalkSteps, m.node_values));
   SAN_CHECK(description.input.featuriser == "none" || description.input.featuriser == "zinc" ||

@@ -111,6 +111,8 @@ struct ModelDescription {
 // Throws Error naming the field for anything that cannot be built: heads that do not divide, k >= d, tables
 // without rows, numbers out of range, more than kMaxParameters parameters.
 void validate(const ModelDescription& description);
+// The part of it that no data decides: widths, heads, layers, rates. For a word before data is prepared.
+void validate_widths(const ModelConfig& config);
 inline constexpr int64_t kMaxParameters = int64_t{1} << 31;
 
 // --- names of enum values (see base/enum_names.h) --------------------------------------------------------------------

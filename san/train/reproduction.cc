@@ -91,7 +91,9 @@ std::vector<EpochRecord> read_metrics(const std::filesystem::path& path) {
   std::vector<EpochRecord> out;
   while (reader.next()) {
     EpochRecord record;
-    record.epoch = static_cast<int64_t>(parse_number(reader[epoch]));
+    const double number = parse_number(reader[epoch]);
+    SAN_CHECK(number >= 1 && number <= 1e9, "{}: '{}' is not an epoch", reader.where(), printable(reader[epoch]));
+    record.epoch = static_cast<int64_t>(number);
     record.seconds = parse_number(reader[seconds]);
     record.learning_rate = parse_number(reader[rate]);
     record.train_loss = parse_number(reader[train_loss]);
@@ -198,6 +200,18 @@ std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
   return out;
 }
 
+std::vector<Difference> conflicts(const RunConfig& a, const RunConfig& b) {
+  std::vector<Difference> out = differences(a, b);
+  std::erase_if(out, [](const Difference& d) { return d.name == "train.seed" || d.name == "data.fold"; });
+  const bool generated = a.data.path.starts_with("generate:") || b.data.path.starts_with("generate:");
+  if (generated && a.data.path != b.data.path) out.push_back({"data.path", a.data.path, b.data.path});
+  const bool cosine = a.train.schedule == ScheduleKind::kCosine || b.train.schedule == ScheduleKind::kCosine;
+  if (cosine && a.train.epochs != b.train.epochs) {
+    out.push_back({"train.epochs", std::to_string(a.train.epochs), std::to_string(b.train.epochs)});
+  }
+  return out;
+}
+
 std::optional<size_t> ReproducedRun::best() const {
   std::optional<size_t> best;
   for (size_t i = 0; i < epochs.size(); ++i) {
@@ -215,7 +229,10 @@ size_t ReproducedGroup::finished() const {
 }
 
 bool is_group_name(std::string_view name) {
-  return !name.empty() && name.find_first_of("/\\") == std::string_view::npos && !name.starts_with('.');
+  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  constexpr std::string_view kTaken[] = {"data", "reproduce.json", "results.md", "results.html"};
+  return !name.empty() && name.size() <= 100 && name.find_first_not_of(kCharacters) == std::string_view::npos &&
+         !name.starts_with('.') && std::find(std::begin(kTaken), std::end(kTaken), name) == std::end(kTaken);
 }
 
 ReproductionPlan read_plan(const std::filesystem::path& folder) {
@@ -261,6 +278,29 @@ ReproductionPlan merged_plan(const std::filesystem::path& folder, const Reproduc
   return plan;
 }
 
+namespace {
+
+void read_run(ReproducedRun& run) {
+  const auto there = [&](const char* name) { return std::filesystem::exists(run.folder / name); };
+  try {
+    if (there("config.toml")) {
+      RunConfig config;
+      read_toml(config, run.folder / "config.toml");
+      run.config = std::move(config);
+    }
+    if (there("metrics.csv")) run.epochs = read_metrics(run.folder / "metrics.csv");
+    if (there("result.json")) {
+      SAN_CHECK(run.config.has_value(), "{}: has a result, but no config.toml", run.folder.string());
+      run.result = read_result(run.folder / "result.json");
+    }
+  } catch (const Error& error) {
+    run.unreadable = error.what();
+    run.epochs.clear();
+  }
+}
+
+}  // namespace
+
 Reproduction read_reproduction(const std::filesystem::path& folder) {
   const ReproductionPlan plan = read_plan(folder);
   SAN_CHECK(!plan.benchmark.empty(), "{}: no runs of `san reproduce` here (no reproduce.json)", folder.string());
@@ -275,12 +315,7 @@ Reproduction read_reproduction(const std::filesystem::path& folder) {
       ReproducedRun run;
       run.seed = seed;
       run.folder = folder / group.name / fmt::format("seed-{}", seed);
-      if (std::filesystem::exists(run.folder / "config.toml")) {
-        run.config.emplace();
-        read_toml(*run.config, run.folder / "config.toml");
-      }
-      if (std::filesystem::exists(run.folder / "metrics.csv")) run.epochs = read_metrics(run.folder / "metrics.csv");
-      if (std::filesystem::exists(run.folder / "result.json")) run.result = read_result(run.folder / "result.json");
+      read_run(run);
       read.runs.push_back(std::move(run));
     }
     out.groups.push_back(std::move(read));
@@ -296,8 +331,11 @@ std::string without_own_folders(std::string text) {
   const auto replace = [&](const std::filesystem::path& folder, std::string_view by) {
     if (!folder.has_relative_path()) return;  // the root is everybody's
     const std::string from = folder.string() + '/';
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += by.size()) {
-      text.replace(at, from.size(), by);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
+      // /tmp/ is not a folder of its own in /mnt/tmp/.
+      const bool begins = at == 0 || std::string_view(" \t\n\"'=,:").find(text[at - 1]) != std::string_view::npos;
+      if (begins) text.replace(at, from.size(), by);
+      at += begins ? by.size() : from.size();
     }
   };
   replace(here, "");
@@ -313,8 +351,13 @@ void collect_reproduction(const Reproduction& reproduction, const std::filesyste
   for (const ReproducedGroup& group : reproduction.groups) {
     for (const ReproducedRun& run : group.runs) {
       const std::filesystem::path folder = to / group.name / run.folder.filename();
+      if (!std::filesystem::exists(run.folder / "config.toml"))
+        continue;  // never begun here; perhaps on another machine
       for (const char* name : {"config.toml", "metrics.csv", "result.json"}) {
-        if (!std::filesystem::exists(run.folder / name)) continue;
+        if (!std::filesystem::exists(run.folder / name)) {  // not finished any more: its limits were raised
+          std::filesystem::remove(folder / name, failure);
+          continue;
+        }
         std::filesystem::create_directories(folder, failure);
         SAN_CHECK(!failure, "{}: cannot make the folder: {}", folder.string(), failure.message());
         write_file(folder / name, without_own_folders(read_file(run.folder / name, size_t{1} << 26)));

@@ -63,6 +63,9 @@ struct Difference {
   std::string name, a, b;
 };
 std::vector<Difference> differences(const RunConfig& a, const RunConfig& b);
+// What makes `b` another run than `a`, seeds and folds aside: the differences, generated data of another kind, and more or fewer
+// epochs where the learning rate is laid out for them (a cosine).
+std::vector<Difference> conflicts(const RunConfig& a, const RunConfig& b);
 
 struct ReproducedRun {
   int seed = 0;
@@ -70,6 +73,7 @@ struct ReproducedRun {
   std::optional<RunConfig> config;     // none: never begun
   std::vector<EpochRecord> epochs;     // of metrics.csv; only the first validation metric
   std::optional<TrainResult> result;   // none: not finished
+  std::string unreadable;              // what is wrong with its files; empty: nothing
   std::optional<size_t> best() const;  // place in `epochs` of the best validation score so far
 };
 
@@ -96,7 +100,8 @@ struct ReproductionPlan {
   std::string benchmark;
   std::vector<Group> groups;
 };
-// Whether a group of runs can be called so: it is the name of a folder.
+// Whether a group of runs can be called so: it is the name of a folder, and of elements of the page. 1 to 100 letters, digits and
+// . _ + -, not beginning with a dot, and not the name of another file there.
 bool is_group_name(std::string_view name);
 // The plan of a folder; an empty one when it has none. Throws Error when the file is not a plan.
 ReproductionPlan read_plan(const std::filesystem::path& folder);
@@ -105,10 +110,10 @@ void write_plan(const std::filesystem::path& folder, const ReproductionPlan& pla
 // uses a group's name for another variant.
 ReproductionPlan merged_plan(const std::filesystem::path& folder, const ReproductionPlan& more);
 
-// Reads the runs. Throws Error when the folder has no plan.
+// Reads the runs; one whose files are damaged says so and stands in nobody's way. Throws Error when the folder has no plan.
 Reproduction read_reproduction(const std::filesystem::path& folder);
-// Copies plan, metrics, configurations and results of all begun runs, beside what is there; no weights, and no names of this machine's
-// folders.
+// Copies plan, metrics, configurations and results of all begun runs, beside runs that are there already; no weights, and no names
+// of this machine's folders.
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to);
 
 // Mean and sample standard deviation (n - 1) of finite values; NaN where there are too few.

@@ -79,6 +79,7 @@ std::string metric_of(const Reproduction& reproduction) {
   for (const ReproducedGroup& group : reproduction.groups) {
     for (const ReproducedRun& run : group.runs) {
       if (run.result && !run.result->metric.empty()) return run.result->metric;
+      if (run.result && !run.result->test_metrics.empty()) return run.result->test_metrics[0].first;
       if (!run.epochs.empty() && !run.epochs[0].valid_metrics.empty()) return run.epochs[0].valid_metrics[0].first;
     }
   }
@@ -109,12 +110,13 @@ std::vector<Difference> changes_of(const Reproduction& r, const ReproducedGroup&
 // "its own rule", "stopped by budget (2 h)", "stopped by budget (30 epochs)". Epochs that the configuration itself names are the
 // rule; only fewer are a budget.
 std::string ending_of(const Reproduction& r, const ReproducedGroup& group, const ReproducedRun& run) {
+  if (!run.unreadable.empty()) return "unreadable: " + run.unreadable;
   if (!run.config) return "not begun";
   if (!run.result) return fmt::format("under way, {} epochs done", run.epochs.size());
   if (run.result->stopped == "time") {
     return fmt::format("stopped by budget ({})", page::duration(run.config->train.time_limit * 3600));
   }
-  const int epochs = run.config->train.epochs;
+  const int64_t epochs = run.result->epochs;  // its limit may have been higher once
   const bool budget = epochs < variant_config(*r.benchmark, variant_of(group.variant)).train.epochs;
   if (run.result->stopped == "rule" || !budget) return "its own rule";
   return fmt::format("stopped by budget ({} epochs)", grouped(epochs));
@@ -153,6 +155,15 @@ std::string name_in_table(const Reproduction& r, const ReproducedGroup& group) {
   return named ? group.name : group.name + " (changed)";
 }
 
+// The score of the finished runs; says so when some of them have none, as after training diverged.
+template <typename Get>
+std::string score_of(const ReproducedGroup& group, Get get) {
+  const Spread spread = spread_of(finished_values(group, get));
+  const std::string text = with_deviation(spread);
+  const bool all = spread.count == 0 || spread.count == group.finished();
+  return all ? text : fmt::format("{} ({} of {} have a score)", text, spread.count, group.finished());
+}
+
 const Published* published_beside(const Reproduction& r, const ReproducedGroup& group) {
   return is_plain(group) ? published_of(r.benchmark->name, group.variant) : nullptr;
 }
@@ -165,8 +176,9 @@ Table results_table(const Reproduction& r) {
               {}};
   // What any network is measured by stands there also while the paper's own was not trained.
   const Published* tuned = published_of(r.benchmark->name, "optimised");
-  const bool trained = std::any_of(r.groups.begin(), r.groups.end(),
-                                   [](const ReproducedGroup& group) { return group.name == "optimised"; });
+  const bool trained = std::any_of(r.groups.begin(), r.groups.end(), [](const ReproducedGroup& group) {
+    return is_plain(group) && group.name == "optimised";
+  });
   if (tuned != nullptr && !trained) {
     table.rows.push_back(
         {"the paper's", kDash, kDash, kDash, with_deviation(tuned->mean, tuned->deviation), kDash, kDash});
@@ -174,20 +186,19 @@ Table results_table(const Reproduction& r) {
   for (const ReproducedGroup& group : r.groups) {
     const Published* published = published_beside(r, group);
     table.rows.push_back({name_in_table(r, group), fmt::format("{} of {}", group.finished(), group.runs.size()),
-                          with_deviation(spread_of(finished_values(group, test_of))),
-                          with_deviation(spread_of(finished_values(group, batch_means_of))),
+                          score_of(group, test_of), score_of(group, batch_means_of),
                           published ? with_deviation(published->mean, published->deviation) : kDash,
-                          with_deviation(spread_of(finished_values(group, valid_of))), endings_of(r, group)});
+                          score_of(group, valid_of), endings_of(r, group)});
   }
   return table;
 }
 
 Table cost_table(const Reproduction& r) {
-  Table table{
-      fmt::format("{}-cost", r.benchmark->name),
-      "What it took",
-      {"network", "epochs per run", "time per run", "time of all", "graphs/s", "parameters", "published parameters"},
-      {}};
+  Table table{fmt::format("{}-cost", r.benchmark->name),
+              "What it took",
+              {"network", "training graphs", "epochs per run", "time per run", "time of all", "graphs/s", "parameters",
+               "published parameters"},
+              {}};
   for (const ReproducedGroup& group : r.groups) {
     const Published* published = published_beside(r, group);
     const Spread seconds = spread_of(finished_values(group, seconds_of));
@@ -195,9 +206,14 @@ Table cost_table(const Reproduction& r) {
         finished_values(group, [](const ReproducedRun& run) { return static_cast<double>(run.result->epochs); }));
     const Spread rate =
         spread_of(finished_values(group, [](const ReproducedRun& run) { return run.result->graphs_per_second; }));
-    int64_t parameters = 0;
-    for (const ReproducedRun& run : group.runs) parameters = run.result ? run.result->parameters : parameters;
-    table.rows.push_back({name_in_table(r, group), or_dash(epochs.mean, fmt::format("{:.0f}", epochs.mean)),
+    int64_t parameters = 0, graphs = 0;
+    for (const ReproducedRun& run : group.runs) {
+      if (!run.result) continue;
+      parameters = run.result->parameters;
+      graphs = run.result->train_graphs;
+    }
+    table.rows.push_back({name_in_table(r, group), graphs > 0 ? grouped(graphs) : kDash,
+                          or_dash(epochs.mean, fmt::format("{:.0f}", epochs.mean)),
                           or_dash(seconds.mean, page::duration(seconds.mean)),
                           or_dash(seconds.mean, page::duration(seconds.mean * static_cast<double>(seconds.count))),
                           or_dash(rate.mean, number(rate.mean, 3)), parameters > 0 ? grouped(parameters) : kDash,
@@ -217,11 +233,12 @@ Table runs_table(const Reproduction& r) {
       table.rows.push_back(
           {fmt::format("{}, {} {}", group.name, run_word(r), run.seed), or_dash(test_of(run), number(test_of(run))),
            or_dash(batch_means_of(run), number(batch_means_of(run))), or_dash(valid_of(run), number(valid_of(run))),
-           run.result ? std::to_string(run.result->best_epoch)
-           : best     ? std::to_string(run.epochs[*best].epoch)
-                      : kDash,
+           run.result && run.result->best_epoch > 0 ? std::to_string(run.result->best_epoch)
+           : best                                   ? std::to_string(run.epochs[*best].epoch)
+                                                    : kDash,
            std::to_string(run.epochs.size()), or_dash(seconds_of(run), page::duration(seconds_of(run))),
-           run.result ? number(run.result->graphs_per_second, 3) : kDash, ending_of(r, group, run)});
+           run.result ? or_dash(run.result->graphs_per_second, number(run.result->graphs_per_second, 3)) : kDash,
+           ending_of(r, group, run)});
     }
   }
   return table;
@@ -241,6 +258,13 @@ std::vector<std::string> remarks(const Reproduction& r) {
       add(changes, "{}{} = {} (instead of {})", changes.empty() ? "" : ", ", d.name, d.a, d.b);
     }
     if (!changes.empty()) out.push_back(fmt::format("{}: {}.", group.name, changes));
+    for (const ReproducedRun& run : group.runs) {
+      const std::vector<Difference> others =
+          run.config ? conflicts(*run.config, *config_of(group)) : std::vector<Difference>{};
+      if (others.empty()) continue;
+      out.push_back(fmt::format("{}, {} {} was not trained as the others: {} = {} (instead of {}).", group.name,
+                                run_word(r), run.seed, others[0].name, others[0].a, others[0].b));
+    }
     for (const ReproducedRun& run : group.runs) {
       if (!run.result || machines.find(run.result->machine) != std::string::npos) continue;
       machines += (machines.empty() ? "" : "; ") + run.result->machine;
@@ -406,7 +430,7 @@ const ReproducedGroup* main_group(const Reproduction& r) {
   const ReproducedGroup* found = nullptr;
   for (const ReproducedGroup& group : r.groups) {
     if (group.finished() == 0) continue;
-    if (group.name == "optimised") return &group;
+    if (group.name == "optimised" && is_plain(group)) return &group;
     if (found == nullptr) found = &group;
   }
   return found;

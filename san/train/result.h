@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,15 +16,16 @@ struct TrainResult {
   int64_t epochs = 0;
   int64_t best_epoch = 0;  // counted from 1; 0 = none
   double seconds = 0;      // summed over resumes
-  std::string metric;      // the one that chose the best model
-  double best_valid = 0;
+  std::string metric;      // the one that chose the best model; empty when no epoch was run
+  double best_valid = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::pair<std::string, double>> test_metrics;       // of the best weights; empty without a test part
   std::vector<std::pair<std::string, double>> published_metrics;  // means of batch means, when asked for
   int64_t train_graphs = 0;
   int64_t parameters = 0;
-  double graphs_per_second = 0;  // training graphs per second of the whole run, validation included
-  std::string machine;           // "Intel(R) Xeon(R) ..., 2 threads" of the last piece
-  std::string command;           // likewise
+  // Training graphs per second of the whole run, validation included; NaN when no epoch was run.
+  double graphs_per_second = std::numeric_limits<double>::quiet_NaN();
+  std::string machine;  // "Intel(R) Xeon(R) ..., 2 threads" of the last piece
+  std::string command;  // likewise
 };
 
 void write_result(const std::filesystem::path& path, const TrainResult& result);

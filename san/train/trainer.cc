@@ -42,7 +42,7 @@ class FolderLock {
     SAN_CHECK(fd_ >= 0, "{}: cannot write: {}", path, std::strerror(errno));
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       ::close(fd_);
-      fail("{}: another run is writing to this folder", folder.string());
+      fail("{}: another run is writing to this folder; let it end, or choose another folder", folder.string());
     }
   }
   ~FolderLock() { ::close(fd_); }
@@ -271,6 +271,8 @@ class Run {
         lock_(prepared(job)),
         model_(job.description.model, static_cast<uint64_t>(job.config.train.seed)),
         engine_(model_, job.config.train.engine == EngineKind::kFused) {
+    // Files that a killed process was writing. The lock is ours, so nobody is at it.
+    for (const auto& part : {job.folder, job.folder / "last", job.folder / "model"}) remove_temporaries(part);
     if (config_.average > 0) average_.emplace(job, static_cast<uint64_t>(config_.seed));
     const auto count = static_cast<size_t>(model_.flat_parameters().numel());
     first_.assign(count, 0);
@@ -487,8 +489,8 @@ class Run {
         ids += (i == 0 ? "" : ", ") + printable(data_.graph(loaded.graphs[i]).id, 40);
       }
       fail(
-          "epoch {}, batch {} (step {}): the loss is {}; graphs {}{}. Try a smaller train.lr or train.clip=1; the last "
-          "checkpoint is sound",
+          "epoch {}, batch {} (step {}): the loss is {}; graphs {}{}. Try a smaller train.lr or train.clip=1; "
+          "checkpoints of before are sound",
           state_.epoch + 1, state_.batch + 1, state_.step, value, ids, loaded.graphs.size() > 8 ? ", ..." : "");
     }
     (loss / static_cast<double>(config_.accumulate)).backward();
@@ -504,8 +506,8 @@ class Run {
     const int64_t count = model_.flat_gradients().numel();
     const double norm = norm_of(gradients, count);
     SAN_CHECK(std::isfinite(norm),
-              "epoch {}, step {}: the gradient is not finite. Try a smaller train.lr or train.clip=1; the "
-              "last checkpoint is sound",
+              "epoch {}, step {}: the gradient is not finite. Try a smaller train.lr or train.clip=1; "
+              "checkpoints of before are sound",
               state_.epoch, state_.step);
     if (config_.clip > 0 && norm > config_.clip) model_.flat_gradients().mul_(config_.clip / norm);
     AdamOptions options;

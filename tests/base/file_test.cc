@@ -104,5 +104,18 @@ TEST(ReadFile, HasALimit) {
   EXPECT_NE(error_of([&] { read_file(folder.file("a"), 999); }).find("larger than"), std::string::npos);
 }
 
+TEST(File, WhatKilledWritersLeftIsRemovedAndNothingElse) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"a.json.123.tmp", "b.tmp", "123.tmp", "c.12x.tmp", "d.json.7.tmp2", "e.9"}) {
+    write_file(folder.file(name), "x");
+  }
+  remove_temporaries(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.json.123.tmp")));
+  for (const char* name : {"b.tmp", "123.tmp", "c.12x.tmp", "d.json.7.tmp2", "e.9"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder.file(name))) << name;
+  }
+  remove_temporaries(folder.path() / "nowhere");
+}
+
 }  // namespace
 }  // namespace san

@@ -1,4 +1,5 @@
 // `san reproduce` as people run it, on few small graphs: stopped, resumed, skipped; its tables against the runs' own files.
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <map>
@@ -156,9 +157,52 @@ TEST(ReproduceCommand, ItsTablesAndPageSayWhatTheRunsSay) {
   const Ran other = run(folder, small(out, {"--variant", "sparse-none", "--seeds", "1", "--set", "train.lr=0.5"}));
   EXPECT_EQ(other.code, 1);
   EXPECT_TRUE(contains(other.err, "was trained with train.lr = 0.0005, now 0.5 is asked for")) << other.err;
+  // Nor is another one's result averaged with it: other options, or other generated graphs.
+  const Ran mixed = run(folder, small(out, {"--variant", "sparse-none", "--seeds", "2-2", "--set", "train.lr=0.5"}));
+  EXPECT_EQ(mixed.code, 1);
+  EXPECT_TRUE(contains(mixed.err, "was trained with train.lr = 0.0005, now 0.5 is asked for")) << mixed.err;
+  auto other_graphs = small(out, {"--variant", "sparse-none", "--seeds", "3"});
+  std::replace(other_graphs.begin(), other_graphs.end(), std::string("generate:cluster?train=12&valid=6&test=6"),
+               std::string("generate:cluster?train=20"));
+  const Ran graphs = run(folder, other_graphs);
+  EXPECT_EQ(graphs.code, 1);
+  EXPECT_TRUE(contains(graphs.err, "was trained with data.path")) << graphs.err;
+  EXPECT_FALSE(std::filesystem::exists(out / "sparse-none/seed-2"));
   const Ran moved = run(folder, {"reproduce", "csl", "--out", out.string()});
   EXPECT_EQ(moved.code, 1);
   EXPECT_TRUE(contains(moved.err, "holds runs of cluster, not of csl")) << moved.err;
+}
+
+TEST(ReproduceCommand, ARunThatFailsLeavesTheOthersAlone) {
+  const TemporaryFolder folder;
+  const std::filesystem::path out = folder.file("runs");
+  // A file where the first run wants its folder.
+  std::filesystem::create_directories(out / "optimised");
+  write_file(out / "optimised/seed-0", "in the way");
+  const Ran ran = run(folder, small(out, {"--seeds", "2", "--epochs", "1"}));
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "san: " + (out / "optimised/seed-0").string() + ": ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "some runs failed")) << ran.err;
+  EXPECT_TRUE(contains(text_of(out / "results.md"), "| 1 of 2 |")) << text_of(out / "results.md");
+}
+
+TEST(ReproduceCommand, WithoutAnEpochThereIsNoValidationScore) {
+  const TemporaryFolder folder;
+  const Ran ran = run(folder, small(folder.file("runs"), {"--seeds", "1", "--epochs", "0"}));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const std::string table = text_of(folder.path() / "runs/results.md");
+  EXPECT_TRUE(contains(table, "test mean class recall")) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex(R"(\| optimised, seed 0 \| [0-9.]+ \| [0-9.]+ \| – \| – \| 0 \|)")))
+      << table;
+}
+
+TEST(ReproduceCommand, ACosineIsNotStretched) {
+  const TemporaryFolder folder;
+  const std::string out = folder.file("runs");
+  ASSERT_EQ(run(folder, small(out, {"--seeds", "1", "--epochs", "1", "--set", "train.schedule=cosine"})).code, 0);
+  const Ran more = run(folder, small(out, {"--seeds", "1", "--epochs", "2", "--set", "train.schedule=cosine"}));
+  EXPECT_EQ(more.code, 1);
+  EXPECT_TRUE(contains(more.err, "was trained with train.epochs = 1, now 2 is asked for")) << more.err;
 }
 
 TEST(ReproduceCommand, SaysWhatIsWrongInOneLine) {
@@ -184,6 +228,17 @@ TEST(ReproduceCommand, SaysWhatIsWrongInOneLine) {
   EXPECT_TRUE(contains(error({"cluster", "--set", "model.colour=1"}), "unknown option model.colour"));
   EXPECT_TRUE(contains(error({"cluster", "--report-only"}), "no runs of `san reproduce` here"));
   EXPECT_TRUE(contains(error({"all"}), "--report-only"));
+  EXPECT_TRUE(contains(error({"qm9", "--report-only"}), "unknown data set 'qm9'"));
+  EXPECT_TRUE(contains(error({"cluster", "--set", "model.heads=7"}), "does not divide"));
+  EXPECT_TRUE(contains(error({"cluster", "--gamma", "1e-3", "--set", "model.gamma=1"}), "one of the two"));
+  EXPECT_TRUE(contains(error({"cluster", "--label", std::string(300, 'x')}), "1 to 100 letters"));
+  EXPECT_TRUE(contains(error({"cluster", "--label", "results.md"}), "1 to 100 letters"));
+  EXPECT_TRUE(
+      contains(error({"cluster", "--variant", "sparse-none", "--label", "optimised"}), "another variant's name"));
+  write_file(folder.file("file"), "x");
+  const Ran file = run(folder, small(folder.file("file"), {}));
+  EXPECT_EQ(file.code, 1);
+  EXPECT_TRUE(contains(file.err, "file: is not a folder")) << file.err;
 }
 
 TEST(ReproduceCommand, FindsTheDataSetsInTheirUsualFolders) {

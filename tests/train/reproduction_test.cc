@@ -17,6 +17,7 @@ TEST(Reproduction, EveryVariantOfEveryDataSetHasAConfiguration) {
       SCOPED_TRACE(fmt::format("{} {}", benchmark.name, variant.name));
       const RunConfig config = variant_config(benchmark, variant);
       validate(config);
+      validate_widths(config.model);
       EXPECT_TRUE(config.is_given("data.task"));
       RunConfig changed = config;  // also where a file of configs/ablation stands for the list of changes
       for (const std::string_view assignment : variant.set) set_option(changed, assignment);
@@ -63,6 +64,64 @@ TEST(Reproduction, DifferencesAreOptionsThatChangeWhatIsLearnt) {
   EXPECT_TRUE(differences(other, cosine).empty());
 }
 
+TEST(Reproduction, RunsOfOneGroupDifferInTheirSeedAlone) {
+  const RunConfig first = variant_config(benchmark_of("cluster"), variant_of("optimised"));
+  const auto found = [&](const char* assignment) {
+    RunConfig other = first;
+    set_option(other, assignment);
+    return conflicts(first, other);
+  };
+  EXPECT_TRUE(found("train.seed=3").empty());
+  EXPECT_TRUE(found("data.fold=3").empty());
+  EXPECT_TRUE(found("train.epochs=3").empty());  // a plateau goes on when its limit is raised
+  EXPECT_EQ(found("train.lr=0.5").size(), 1U);
+  EXPECT_EQ(found("data.path=\"generate:cluster?train=8\"").size(), 1U);  // not a place: other graphs
+  RunConfig cosine = first, longer = first;
+  for (RunConfig* config : {&cosine, &longer}) set_option(*config, "train.schedule=cosine");
+  set_option(longer, "train.epochs=7");
+  ASSERT_EQ(conflicts(cosine, longer).size(), 1U);
+  EXPECT_EQ(conflicts(cosine, longer)[0].name, "train.epochs");
+}
+
+TEST(Reproduction, GroupsHaveNamesThatAFolderCanHave) {
+  for (const char* name : {"optimised", "full-node-gamma-1e-3", "try_2", "a.b+c"})
+    EXPECT_TRUE(is_group_name(name)) << name;
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".x"), std::string("a b"), std::string("a\nb"),
+        std::string("\xff"), std::string("results.md"), std::string("data"), std::string(101, 'x')}) {
+    EXPECT_FALSE(is_group_name(name)) << name;
+  }
+}
+
+TEST(Reproduction, ADamagedRunSaysSoAndStandsInNobodysWay) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path& out = folder.path();
+  write_plan(out, {"zinc", {{"optimised", "optimised", {0, 1, 2, 3, 4}}}});
+  const auto seed = [&](int number) { return out / fmt::format("optimised/seed-{}", number); };
+  for (int i = 0; i < 5; ++i) std::filesystem::create_directories(seed(i));
+  const std::string config = to_toml(variant_config(benchmark_of("zinc"), variant_of("optimised")));
+  for (const int i : {0, 1, 2, 4}) write_file(seed(i) / "config.toml", config);
+  TrainResult good;
+  good.stopped = "rule";
+  good.metric = "mae";
+  good.best_epoch = good.epochs = 1;
+  good.best_valid = 0.5;
+  good.test_metrics = {{"mae", 0.25}};
+  write_result(seed(0) / "result.json", good);
+  write_file(seed(1) / "result.json", "{\"stopped\": ");
+  write_file(seed(2) / "metrics.csv", "epoch,seconds,lr,train_loss,valid_loss\nsoon,1,1,1,1\n");
+  write_result(seed(3) / "result.json", good);  // no config.toml
+  good.test_metrics = {{"mae", std::nan("")}};
+  write_result(seed(4) / "result.json", good);
+  const std::string text = render_markdown(std::vector{read_reproduction(out)});
+  EXPECT_TRUE(testing::contains(text, "| 2 of 5 | 0.2500 (1 of 2 have a score) |")) << text;
+  EXPECT_TRUE(testing::contains(text, "seed 1: unreadable: ")) << text;
+  EXPECT_TRUE(testing::contains(text, "seed 2: unreadable: ")) << text;
+  EXPECT_TRUE(testing::contains(text, "metrics.csv:2: 'soon' is not an epoch")) << text;
+  EXPECT_TRUE(testing::contains(text, "seed 3: unreadable: ")) << text;
+  EXPECT_FALSE(render_page(std::vector{read_reproduction(out)}).empty());
+}
+
 TEST(Reproduction, SpreadIsMeanAndSampleDeviationOfFiniteValues) {
   const double nan = std::nan("");
   const std::vector<double> values = {1, 2, nan, 6};
@@ -87,15 +146,17 @@ TEST(Reproduction, CopiesDoNotNameTheMachinesFolders) {
                               run = here / "runs/optimised/seed-0";
   std::filesystem::create_directories(run);
   write_plan(here / "runs", {"csl", {{"optimised", "optimised", {0}}}});
-  const std::string beside = (here.parent_path() / "data/b.csv").string(), elsewhere = "/mnt/c.csv";
+  const std::string beside = (here.parent_path() / "data/b.csv").string(),
+                    elsewhere = "/mnt" + here.string() + "/c.csv";  // the same name further down
   write_file(run / "config.toml", fmt::format("[data]\npath = \"{}\"\nsplit_file = \"{}\"\nid_column = \"{}\"\n",
                                               (here / "runs/a.csv").string(), beside, elsewhere));
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(here);
   collect_reproduction(read_reproduction("runs"), "kept");
   std::filesystem::current_path(before);
-  EXPECT_EQ(read_file(here / "kept/optimised/seed-0/config.toml", 1 << 20),
-            "[data]\npath = \"runs/a.csv\"\nsplit_file = \"../data/b.csv\"\nid_column = \"/mnt/c.csv\"\n");
+  EXPECT_EQ(
+      read_file(here / "kept/optimised/seed-0/config.toml", 1 << 20),
+      fmt::format("[data]\npath = \"runs/a.csv\"\nsplit_file = \"../data/b.csv\"\nid_column = \"{}\"\n", elsewhere));
 }
 
 TEST(Reproduction, CopiesGoBesideWhatIsThere) {
@@ -112,6 +173,26 @@ TEST(Reproduction, CopiesGoBesideWhatIsThere) {
   write_plan(runs, {"csl", {{"optimised", "optimised", {0}}}});
   EXPECT_TRUE(testing::contains(error_of([&] { collect_reproduction(read_reproduction(runs), kept); }),
                                 "holds runs of zinc, not of csl"));
+}
+
+TEST(Reproduction, ACopyOfARunThatGoesOnIsNotFinishedEither) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path runs = folder.path() / "runs", kept = folder.path() / "kept",
+                              run = runs / "optimised/seed-0", copy = kept / "optimised/seed-0";
+  std::filesystem::create_directories(run);
+  write_plan(runs, {"zinc", {{"optimised", "optimised", {0}}}});
+  write_file(run / "config.toml", to_toml(variant_config(benchmark_of("zinc"), variant_of("optimised"))));
+  write_result(run / "result.json", TrainResult{});
+  collect_reproduction(read_reproduction(runs), kept);
+  EXPECT_TRUE(std::filesystem::exists(copy / "result.json"));
+  std::filesystem::remove(run / "result.json");
+  collect_reproduction(read_reproduction(runs), kept);
+  EXPECT_FALSE(std::filesystem::exists(copy / "result.json"));
+  EXPECT_TRUE(std::filesystem::exists(copy / "config.toml"));
+  // A run that this folder never began may come from another machine: it stays.
+  std::filesystem::remove_all(run);
+  collect_reproduction(read_reproduction(runs), kept);
+  EXPECT_TRUE(std::filesystem::exists(copy / "config.toml"));
 }
 
 TEST(Reproduction, PlansCannotNameOtherFolders) {
