@@ -17,9 +17,11 @@ namespace {
 constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
-constexpr int64_t kRows = 48;            // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
-constexpr int64_t kBlocksTogether = 8;   // LPE blocks between two barriers of the backward pass
-constexpr int kHiddenGroup = 256;        // hidden units of one task of the LPE feed-forward's backward pass
+constexpr int64_t kRows = 48;           // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
+constexpr int64_t kBlocksTogether = 8;  // LPE blocks between two barriers of the backward pass
+constexpr int kHiddenGroup = 256;       // hidden units of one task of the LPE feed-forward's backward pass
+// No more hidden units than that: a task of the LPE's backward pass takes so many blocks at a time, and there are so many tasks.
+constexpr int64_t kBlocksOfPart = 4, kMostParts = 32;
 constexpr int64_t kGradientRows = 48;    // least rows of a weight matrix's gradient that one task computes
 constexpr int64_t kGradientPieces = 16;  // about so many tasks where the rows are many
 constexpr int64_t kPairsTogether = 256;  // edge LPE: pairs whose edge vectors exist at a time
@@ -97,6 +99,7 @@ enum class Part {
   kPlan,
   kEmbedding,
   kLpeForward,
+  kLpeBackward,
   kLpeBackwardSmall,
   kLpeBackwardFeedForward,
   kProjections,
@@ -113,6 +116,7 @@ enum class Part {
 constexpr const char* kPartNames[] = {"plan",
                                       "embeddings",
                                       "LPE forward",
+                                      "LPE backward",
                                       "LPE backward, attention and norms",
                                       "LPE backward, feed-forward",
                                       "projections",
@@ -897,37 +901,63 @@ struct Network::Impl {
       w.thread_arenas.resize(static_cast<size_t>(pool.threads()));
   }
 
-  void lpe_backward(Work& w, ThreadPool& pool, const float* d_codes, const std::vector<float*>& g) {
-    const LpeShape& s = w.shape;
-    const int k = s.k, groups = static_cast<int>(ceil_div(ff_padded, kHiddenGroup));
-    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), tokens = s.tokens(), size = tokens * k;
-    const int64_t small = LpeSmallGradients::size(k), token = token_width();
-    const int64_t together = std::min(blocks, kBlocksTogether);
-    const Kernels& kn = kernels();
-    start_threads(w, pool);
-    float *d = w.arena.take(together * size), *d_ff = w.arena.take(together * size),
-          *x1 = w.arena.take(together * size);
-    float* d_x = w.arena.take(groups * together * size);
-    float* small_parts = w.arena.take(together * small);
-    float* input_parts = w.arena.take(together * k * (token + 1));
-    struct Sums {
+  // What the encoder's backward pass adds up over blocks.
+  struct LpeSums {
+    struct Layer {
       float *ff1, *ff1_bias, *ff2, *small;
     };
-    std::vector<Sums> sums;
-    for (int layer = 0; layer < c.lpe.layers; ++layer) {
-      sums.push_back({w.arena.zeros(int64_t{ff_padded} * k), w.arena.zeros(ff_padded),
-                      w.arena.zeros(int64_t{ff_padded} * k), w.arena.zeros(small)});
-    }
-    float *g_input = g[static_cast<size_t>(id("lpe.input.weight"))],
-          *g_input_bias = g[static_cast<size_t>(id("lpe.input.bias"))];
+    std::vector<Layer> layers;
+    float* input;  // weight [k][token], then bias [k]
+    float* all;    // all of it
+    int64_t count;
+  };
+  LpeSums lpe_sums(Arena& arena, const LpeShape& s) const {
+    const auto layout = [&](Packer p) {
+      LpeSums sums;
+      for (int layer = 0; layer < c.lpe.layers; ++layer) {
+        float *ff1 = p.take(int64_t{ff_padded} * s.k), *ff1_bias = p.take(ff_padded),
+              *ff2 = p.take(int64_t{ff_padded} * s.k);
+        sums.layers.push_back({ff1, ff1_bias, ff2, p.take(LpeSmallGradients::size(s.k))});
+      }
+      sums.input = p.take(s.k * (token_width() + 1));
+      sums.all = p.base;
+      sums.count = p.used;
+      return sums;
+    };
+    return layout({arena.zeros(layout({}).count)});
+  }
 
-    Laps laps(w.profile);
-    for (int64_t first = 0; first < blocks; first += together) {
-      const int64_t count = std::min(together, blocks - first);
+  // Working memory of the backward pass for so many blocks at a time.
+  struct LpeBackward {
+    int64_t together;
+    float *d, *d_ff, *x1, *d_x, *small_parts, *input_parts;
+  };
+  int hidden_groups() const { return static_cast<int>(ceil_div(ff_padded, kHiddenGroup)); }
+  LpeBackward lpe_backward_memory(Arena& arena, const LpeShape& s, int64_t together) const {
+    const int64_t size = together * s.tokens() * s.k;
+    return {together,
+            arena.take(size),
+            arena.take(size),
+            arena.take(size),
+            arena.take(hidden_groups() * size),
+            arena.take(together * LpeSmallGradients::size(s.k)),
+            arena.take(together * s.k * (token_width() + 1))};
+  }
+
+  // Blocks [first, end), m.together at a time. run(tasks, body) calls body(task, thread) for all tasks; lap(part) after each stretch.
+  template <typename Run, typename Lap>
+  void lpe_backward_blocks(Work& w, const float* d_codes, int64_t first, int64_t end, const LpeBackward& m,
+                           LpeSums& sums, Run&& run, Lap&& lap) {
+    const LpeShape& s = w.shape;
+    const int k = s.k, groups = hidden_groups();
+    const int64_t tokens = s.tokens(), size = tokens * k, small = LpeSmallGradients::size(k), token = token_width();
+    const Kernels& kn = kernels();
+    for (; first < end; first += m.together) {
+      const int64_t count = std::min(m.together, end - first);
       for (int layer = c.lpe.layers - 1; layer >= 0; --layer) {
-        Sums& sum = sums[static_cast<size_t>(layer)];
-        pool.run(count, [&](int64_t b, int) {
-          float* gradient = d + b * size;
+        LpeSums::Layer& sum = sums.layers[static_cast<size_t>(layer)];
+        run(count, [&](int64_t b, int) {
+          float* gradient = m.d + b * size;
           if (layer == c.lpe.layers - 1) {
             std::fill(gradient, gradient + size, 0.0F);
             for (int lane = 0; lane < kLanes; ++lane) {
@@ -939,34 +969,34 @@ struct Network::Impl {
               }
             }
           }
-          float* part = small_parts + b * small;
+          float* part = m.small_parts + b * small;
           std::fill(part, part + small, 0.0F);
           kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), gradient,
-                                d_ff + b * size, x1 + b * size, part});
+                                m.d_ff + b * size, m.x1 + b * size, part});
         });
-        laps.add(Part::kLpeBackwardSmall);
-        pool.run(groups, [&](int64_t group, int thread) {
+        lap(Part::kLpeBackwardSmall);
+        run(groups, [&](int64_t group, int thread) {
           Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
           arena.reset();
           const int begin = static_cast<int>(group) * kHiddenGroup;
           kn.lpe_feed_forward_backward(
               {&s, &w.lpe_layers[static_cast<size_t>(layer)], count, static_cast<uint32_t>(first * kLanes), begin,
-               std::min(ff_padded, begin + kHiddenGroup), x1, d_ff, d_x + group * together * size, sum.ff1,
+               std::min(ff_padded, begin + kHiddenGroup), m.x1, m.d_ff, m.d_x + group * m.together * size, sum.ff1,
                sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s, count))});
         });
-        laps.add(Part::kLpeBackwardFeedForward);
-        pool.run(count, [&](int64_t b, int thread) {
+        lap(Part::kLpeBackwardFeedForward);
+        run(count, [&](int64_t b, int thread) {
           Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
           arena.reset();
-          float* gradient = d + b * size;
+          float* gradient = m.d + b * size;
           for (int group = 0; group < groups; ++group) {
-            const float* part = d_x + (group * together + b) * size;
+            const float* part = m.d_x + (group * m.together + b) * size;
             for (int64_t i = 0; i < size; ++i) gradient[i] += part[i];
           }
           kn.lpe_attention_backward({lpe_block(w, layer, first + b, arena.take(lpe_scratch(s))),
-                                     lpe_saved(w, layer, first + b), gradient, small_parts + b * small});
+                                     lpe_saved(w, layer, first + b), gradient, m.small_parts + b * small});
           if (layer == 0) {
-            float* part = input_parts + b * k * (token + 1);
+            float* part = m.input_parts + b * k * (token + 1);
             std::fill(part, part + k * (token + 1), 0.0F);
             float* input = arena.take(3 * tokens);
             tokens_of(w, first + b, input);
@@ -974,20 +1004,59 @@ struct Network::Impl {
           }
         });
         for (int64_t b = 0; b < count; ++b) {
-          for (int64_t i = 0; i < small; ++i) sum.small[i] += small_parts[b * small + i];
+          for (int64_t i = 0; i < small; ++i) sum.small[i] += m.small_parts[b * small + i];
         }
       }
       for (int64_t b = 0; b < count; ++b) {
-        const float* part = input_parts + b * k * (token + 1);
-        for (int64_t i = 0; i < k * token; ++i) g_input[i] += part[i];
-        for (int i = 0; i < k; ++i) g_input_bias[i] += part[k * token + i];
+        for (int64_t i = 0; i < k * (token + 1); ++i) sums.input[i] += m.input_parts[b * k * (token + 1) + i];
       }
+      lap(Part::kLpeBackwardSmall);
     }
+  }
 
-    laps.add(Part::kLpeBackwardSmall);
+  void lpe_backward(Work& w, ThreadPool& pool, const float* d_codes, const std::vector<float*>& g) {
+    const LpeShape& s = w.shape;
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes);
+    start_threads(w, pool);
+    Laps laps(w.profile);
+    if (hidden_groups() > 1) {
+      // Large maps: each task owns hidden units, whose gradients it adds up over all blocks.
+      LpeSums sums = lpe_sums(w.arena, s);
+      const LpeBackward memory = lpe_backward_memory(w.arena, s, std::min(blocks, kBlocksTogether));
+      lpe_backward_blocks(
+          w, d_codes, 0, blocks, memory, sums, [&](int64_t tasks, auto&& body) { pool.run(tasks, body); },
+          [&](Part part) { laps.add(part); });
+      add_lpe_gradients(sums, s, g);
+    } else {
+      // Small ones: each task owns blocks from the last layer to the first, and has sums of its own. Their number does not depend
+      // on the threads, so that neither do the results.
+      const int64_t parts = std::min(ceil_div(blocks, kBlocksOfPart), kMostParts);
+      std::vector<LpeSums> sums;
+      for (int64_t i = 0; i < parts; ++i) sums.push_back(lpe_sums(w.arena, s));
+      std::vector<LpeBackward> memory;
+      for (int i = 0; i < pool.threads(); ++i) memory.push_back(lpe_backward_memory(w.arena, s, kBlocksOfPart));
+      pool.run(parts, [&](int64_t part, int thread) {
+        lpe_backward_blocks(
+            w, d_codes, part * blocks / parts, (part + 1) * blocks / parts, memory[static_cast<size_t>(thread)],
+            sums[static_cast<size_t>(part)],
+            [&](int64_t tasks, auto&& body) {
+              for (int64_t task = 0; task < tasks; ++task) body(task, thread);
+            },
+            [](Part) {});
+      });
+      for (size_t i = 1; i < sums.size(); ++i) {
+        for (int64_t j = 0; j < sums[0].count; ++j) sums[0].all[j] += sums[i].all[j];
+      }
+      add_lpe_gradients(sums[0], s, g);
+      laps.add(Part::kLpeBackward);
+    }
+  }
+
+  void add_lpe_gradients(const LpeSums& sums, const LpeShape& s, const std::vector<float*>& g) const {
+    const int k = s.k, f = c.lpe.ff_dim;
     for (int layer = 0; layer < c.lpe.layers; ++layer) {
       const auto t = static_cast<size_t>(lpe[static_cast<size_t>(layer)].first_tensor);
-      const Sums& sum = sums[static_cast<size_t>(layer)];
+      const LpeSums::Layer& sum = sums.layers[static_cast<size_t>(layer)];
       const float* from = sum.small;
       const auto add = [&](size_t tensor, int64_t n) {
         for (int64_t i = 0; i < n; ++i) g[tensor][i] += from[i];
@@ -1002,13 +1071,16 @@ struct Network::Impl {
       add(t + 10, k);  // norm2
       add(t + 11, k);
       add(t + 9, k);  // ff2.bias
-      const int f = c.lpe.ff_dim;
       for (int64_t i = 0; i < int64_t{f} * k; ++i) g[t + 6][i] += sum.ff1[i];
       for (int i = 0; i < f; ++i) g[t + 7][i] += sum.ff1_bias[i];
       for (int h = 0; h < f; ++h) {
         for (int i = 0; i < k; ++i) g[t + 8][int64_t{i} * f + h] += sum.ff2[int64_t{h} * k + i];
       }
     }
+    float *weight = g[static_cast<size_t>(id("lpe.input.weight"))],
+          *bias = g[static_cast<size_t>(id("lpe.input.bias"))];
+    for (int i = 0; i < k * token_width(); ++i) weight[i] += sums.input[i];
+    for (int i = 0; i < k; ++i) bias[i] += sums.input[k * token_width() + i];
   }
 
   // --- attention -----------------------------------------------------------------------------------------------------

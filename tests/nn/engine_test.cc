@@ -262,7 +262,7 @@ TEST(Engine, WidthsAndHeads) {
       config.lpe.kind = kind;
       config.lpe.dim = s.k;
       config.lpe.heads = s.lpe_heads;
-      config.lpe.ff_dim = 70;
+      config.lpe.ff_dim = kind == LpeKind::kNode ? 300 : 70;  // in groups of hidden units, and in parts of the blocks
       config.dropout = 0.1;
       config.gamma = 0.1;
       config.node_tables = {5};
