@@ -462,8 +462,9 @@ std::string render_page(std::span<const Reproduction> reproductions) {
     if (group == nullptr) continue;
     const Spread spread = spread_of(finished_values(*group, test_of));
     const Published* published = published_of(r.benchmark->name, "optimised");  // what any network is measured by
-    tiles += page::tile(fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), group->name),
-                        with_deviation(spread));
+    tiles += page::tile(
+        fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), name_in_table(r, *group)),
+        with_deviation(spread));
     if (published != nullptr && !std::isnan(published->mean)) {
       tiles += page::tile(fmt::format("{}: published", r.benchmark->title),
                           with_deviation(published->mean, published->deviation));
