@@ -105,12 +105,10 @@ int parse_int(std::string_view text, const CsvReader& reader) {
   return value;
 }
 
-// The split of a fold; its number takes the place of the #.
+// The split of a fold; its number takes the place of the #. Another file, which a person named, stays as it is.
 constexpr const char* kFoldFile = "fold-#.json";
 fs::path fold_file(const fs::path& pattern, int fold) {
-  std::string name = pattern.filename().string();
-  name.replace(name.find('#'), 1, std::to_string(fold));
-  return pattern.parent_path() / name;
+  return pattern.filename() == kFoldFile ? pattern.parent_path() / fmt::format("fold-{}.json", fold) : pattern;
 }
 
 // CSL as it is handed round (a list of edges per graph, a list of graphs per fold) -> Graph JSONL and split files in `to`.
@@ -295,6 +293,11 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
   Outcome outcome = Outcome::kDone;
   for (const int seed : seeds) {
     const fs::path folder = out / group.name / fmt::format("seed-{}", seed);
+    const auto failed = [&](const Error& error) {
+      const std::string message = error.what();
+      fmt::print(stderr, "san: {}{}\n", message.starts_with(folder.string()) ? "" : folder.string() + ": ", message);
+      outcome = Outcome::kSomeFailed;
+    };
     RunConfig config = group.config;
     config.train.seed = seed;
     if (benchmark.folds && config.data.split == SplitKind::kFile) {
@@ -302,7 +305,13 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
     } else if (benchmark.folds) {
       config.data.fold = seed;
     }
-    const Todo todo = todo_of(folder, config);
+    Todo todo = Todo::kNothing;
+    try {
+      todo = todo_of(folder, config);
+    } catch (const Error& error) {
+      failed(error);
+      continue;
+    }
     if (!options.quiet) {
       fmt::print(stderr, "{}: {}\n", folder.string(),
                  todo == Todo::kNothing ? "done before"
@@ -319,9 +328,7 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
       fmt::print("{}, {} {}: ", group.name, benchmark.folds ? "fold" : "seed", seed);
       print_result(result, folder);
     } catch (const Error& error) {
-      const std::string message = error.what();
-      fmt::print(stderr, "san: {}{}\n", message.starts_with(folder.string()) ? "" : folder.string() + ": ", message);
-      outcome = Outcome::kSomeFailed;
+      failed(error);
     }
     write_pages(out, std::vector{read_reproduction(out)});
   }

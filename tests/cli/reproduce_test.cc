@@ -184,6 +184,14 @@ TEST(ReproduceCommand, ARunThatFailsLeavesTheOthersAlone) {
   EXPECT_TRUE(contains(ran.err, "san: " + (out / "optimised/seed-0").string() + ": ")) << ran.err;
   EXPECT_TRUE(contains(ran.err, "some runs failed")) << ran.err;
   EXPECT_TRUE(contains(text_of(out / "results.md"), "| 1 of 2 |")) << text_of(out / "results.md");
+
+  // A damaged result, too.
+  write_file(out / "optimised/seed-1/result.json", "{");
+  std::filesystem::remove(out / "optimised/seed-0");
+  const Ran damaged = run(folder, small(out, {"--seeds", "1-2", "--epochs", "1"}));
+  EXPECT_EQ(damaged.code, 1) << damaged.err;
+  EXPECT_TRUE(contains(damaged.err, "seed-1/result.json: not the result of a run")) << damaged.err;
+  EXPECT_TRUE(std::filesystem::exists(out / "optimised/seed-2/result.json")) << damaged.err;
 }
 
 TEST(ReproduceCommand, WithoutAnEpochThereIsNoValidationScore) {
