@@ -165,6 +165,7 @@ StoredModel import_checked(std::string_view json, const TensorFile& state) {
                                  : Readout::kMean;
   m.outputs = static_cast<int>(extent(stored.weights, "head.2.weight"));
   m.lpe.kind = parse_enum<LpeKind>(params.text("LPE"), "net_params.LPE");
+  SAN_CHECK(m.lpe.kind != LpeKind::kBoth, "net_params.LPE = both: the authors' program has none, node and edge");
   if (m.lpe.kind != LpeKind::kNone) {
     m.lpe.dim = params.integer("LPE_dim");
     m.lpe.layers = params.integer("LPE_layers");

@@ -18,7 +18,8 @@ constexpr int kMaxTableRows = 1 << 26;
 
 }  // namespace
 
-SAN_ENUM_NAMES(LpeKind, {LpeKind::kNone, "none"}, {LpeKind::kNode, "node"}, {LpeKind::kEdge, "edge"})
+SAN_ENUM_NAMES(LpeKind, {LpeKind::kNone, "none"}, {LpeKind::kNode, "node"}, {LpeKind::kEdge, "edge"},
+               {LpeKind::kBoth, "both"})
 SAN_ENUM_NAMES(LpeInit, {LpeInit::kIndependent, "independent"}, {LpeInit::kCopied, "copied"})
 SAN_ENUM_NAMES(AttentionKind, {AttentionKind::kFull, "full"}, {AttentionKind::kSparse, "sparse"})
 SAN_ENUM_NAMES(AttentionNorm, {AttentionNorm::kJoint, "joint"}, {AttentionNorm::kSeparate, "separate"})
@@ -335,7 +336,7 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
 
   if (config.lpe.kind != LpeKind::kNone) {
     const int64_t k = config.lpe.dim;
-    linear("lpe.input", config.lpe.kind == LpeKind::kNode ? 2 : 3, k);
+    linear("lpe.input", config.lpe.token_width(), k);
     for (int i = 0; i < config.lpe.layers; ++i) {
       const std::string name = fmt::format("lpe.layers.{}", i);
       specs.push_back({name + ".attention.in.weight", {3 * k, k}, true, Init::kXavier});

@@ -18,7 +18,7 @@
 
 namespace san {
 
-enum class LpeKind { kNone, kNode, kEdge };
+enum class LpeKind { kNone, kNode, kEdge, kBoth };
 enum class LpeInit { kIndependent, kCopied };
 enum class AttentionKind { kFull, kSparse };
 enum class AttentionNorm { kJoint, kSeparate };
@@ -28,7 +28,7 @@ enum class TableInit { kNormal, kXavier };
 enum class TaskKind { kRegression, kBinary, kMulticlass, kNodeClassification };
 enum class Loss { kL1, kMse, kCrossEntropy, kWeightedCrossEntropy, kSigmoidBce };
 
-// The learned positional encoding: a Transformer over eigenpairs, per node or per pair of nodes.
+// The learned positional encoding: a Transformer over eigenpairs, per node, per pair of nodes, or one for both.
 struct LpeConfig {
   LpeKind kind = LpeKind::kNode;
   int dim = 8;  // k: width of a code; node (edge) embeddings get d - k
@@ -37,7 +37,13 @@ struct LpeConfig {
   int ff_dim = 2048;  // hidden units of the feed-forward blocks
   double dropout = 0.1;
   LpeInit init = LpeInit::kIndependent;  // copied: all layers start with the first one's weights, as published
-  bool both_signs = false;  // node: the sum of the codes of phi and of -phi, which is the same when all signs change
+  bool both_signs = false;  // nodes: the sum of the codes of phi and of -phi, which is the same when all signs change
+
+  bool nodes() const { return kind == LpeKind::kNode || kind == LpeKind::kBoth; }
+  bool pairs() const { return kind == LpeKind::kEdge || kind == LpeKind::kBoth; }
+  // A node's token: (phi_i, lambda). A pair's: (|phi_a - phi_b|, phi_a phi_b, lambda). With both, each kind has its own columns,
+  // and zeros in the other's.
+  int token_width() const { return (nodes() ? 2 : 0) + (pairs() ? 3 : 0); }
 };
 
 struct ModelConfig {
@@ -76,8 +82,8 @@ struct ModelConfig {
 
   // d of the last layer's output.
   int final_dim() const { return out_dim == 0 ? hidden_dim : out_dim; }
-  int node_embedding_dim() const { return hidden_dim - (lpe.kind == LpeKind::kNode ? lpe.dim : 0); }
-  int edge_embedding_dim() const { return hidden_dim - (lpe.kind == LpeKind::kEdge ? lpe.dim : 0); }
+  int node_embedding_dim() const { return hidden_dim - (lpe.nodes() ? lpe.dim : 0); }
+  int edge_embedding_dim() const { return hidden_dim - (lpe.pairs() ? lpe.dim : 0); }
   bool full() const { return attention == AttentionKind::kFull; }
 };
 
@@ -131,14 +137,14 @@ EnumNames<Loss> enum_names(Loss);
 
 template <typename Config, typename Visitor>
 void visit_lpe_fields(Config& c, Visitor&& field) {
-  field("kind", c.kind, "node: a code per node; edge: a code per pair of nodes; none");
+  field("kind", c.kind, "node: a code per node; edge: a code per pair of nodes; both; none");
   field("dim", c.dim, "width k of a code");
   field("layers", c.layers, "encoder layers");
   field("heads", c.heads, "attention heads; must divide dim");
   field("ff_dim", c.ff_dim, "hidden units of the feed-forward blocks");
   field("dropout", c.dropout, "dropout inside the encoder");
   field("init", c.init, "independent, or copied: all layers start equal, as published");
-  field("both_signs", c.both_signs, "node: sum of the codes of the eigenvectors and of their negatives");
+  field("both_signs", c.both_signs, "nodes: sum of the codes of the eigenvectors and of their negatives");
 }
 
 template <typename Config, typename Visitor>

@@ -807,34 +807,31 @@ struct Network::Impl {
     const int64_t blocks = ceil_div(w.plan->sequences, kLanes);
     w.lpe_counts.assign(static_cast<size_t>(blocks * kLanes), 0);
     for (int64_t i = 0; i < w.plan->sequences; ++i) {
-      const int32_t graph = c.lpe.kind == LpeKind::kNode ? w.plan->graph_of[static_cast<size_t>(i % w.nodes)]
-                                                         : w.plan->sequence_graph[static_cast<size_t>(i)];
-      w.lpe_counts[static_cast<size_t>(i)] = w.batch->num_pairs[static_cast<size_t>(graph)];
+      const auto graph = static_cast<size_t>(w.plan->sequence_graph[static_cast<size_t>(i)]);
+      w.lpe_counts[static_cast<size_t>(i)] = w.batch->num_pairs[graph];
     }
   }
 
-  int token_width() const { return c.lpe.kind == LpeKind::kNode ? 2 : 3; }
-
-  // Tokens of a block: [2 or 3][T].
+  // Tokens of a block: [token width][T].
   void tokens_of(const Work& w, int64_t block, float* tokens) const {
     const Batch& b = *w.batch;
-    const int m = w.shape.m;
-    const int64_t total = w.shape.tokens();
-    std::fill(tokens, tokens + token_width() * total, 0.0F);
+    const int m = w.shape.m, width = c.lpe.token_width();
+    std::fill(tokens, tokens + width * w.shape.tokens(), 0.0F);
     for (int lane = 0; lane < kLanes; ++lane) {
       const int64_t s = block * kLanes + lane;
       if (s >= w.plan->sequences) break;
-      const bool node = c.lpe.kind == LpeKind::kNode;
-      const int64_t first = node ? s % w.nodes : w.plan->sequence_first[static_cast<size_t>(s)];
-      const int64_t graph = w.plan->graph_of[static_cast<size_t>(first)];
+      const int64_t first = w.plan->sequence_first[static_cast<size_t>(s)];
+      const int64_t second = w.plan->sequence_second[static_cast<size_t>(s)];
+      const int64_t graph = w.plan->sequence_graph[static_cast<size_t>(s)];
       const float *values = b.eigenvalues.data() + graph * m, *va = b.eigenvectors.data() + first * m;
       for (int i = 0; i < m; ++i) {
-        float* at = tokens + i * token_width() * kLanes + lane;
-        if (node) {
+        float* at = tokens + i * width * kLanes + lane;
+        if (second < 0) {
           at[0] = s < w.nodes ? va[i] : -va[i];
           at[kLanes] = values[i];
         } else {
-          const float* vb = b.eigenvectors.data() + int64_t{w.plan->sequence_second[static_cast<size_t>(s)]} * m;
+          const float* vb = b.eigenvectors.data() + second * m;
+          at += (width - 3) * kLanes;
           at[0] = std::abs(va[i] - vb[i]);
           at[kLanes] = va[i] * vb[i];
           at[2 * kLanes] = values[i];
@@ -872,9 +869,10 @@ struct Network::Impl {
     pool.run(blocks, [&](int64_t block, int thread) {
       Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
       arena.reset();
-      float *input = arena.take(3 * tokens), *x = arena.take(size), *scratch = arena.take(lpe_scratch(s));
+      float *input = arena.take(c.lpe.token_width() * tokens), *x = arena.take(size),
+            *scratch = arena.take(lpe_scratch(s));
       tokens_of(w, block, input);
-      k.lpe_linear(weight, bias, input, x, token_width(), s.k, tokens);
+      k.lpe_linear(weight, bias, input, x, c.lpe.token_width(), s.k, tokens);
       for (int layer = 0; layer < c.lpe.layers; ++layer) {
         LpeSaved saved{};
         if (w.training) saved = lpe_saved(w, layer, block);
@@ -891,7 +889,7 @@ struct Network::Impl {
         }
       }
     });
-    if (c.lpe.kind == LpeKind::kNode && c.lpe.both_signs) {
+    if (c.lpe.nodes() && c.lpe.both_signs) {
       for (int64_t i = 0; i < w.nodes * s.k; ++i) w.codes[i] += w.codes[w.nodes * s.k + i];
     }
   }
@@ -919,7 +917,7 @@ struct Network::Impl {
               *ff2 = p.take(int64_t{ff_padded} * s.k);
         sums.layers.push_back({ff1, ff1_bias, ff2, p.take(LpeSmallGradients::size(s.k))});
       }
-      sums.input = p.take(s.k * (token_width() + 1));
+      sums.input = p.take(s.k * (c.lpe.token_width() + 1));
       sums.all = p.base;
       sums.count = p.used;
       return sums;
@@ -941,7 +939,7 @@ struct Network::Impl {
             arena.take(size),
             arena.take(hidden_groups() * size),
             arena.take(together * LpeSmallGradients::size(s.k)),
-            arena.take(together * s.k * (token_width() + 1))};
+            arena.take(together * s.k * (c.lpe.token_width() + 1))};
   }
 
   // Blocks [first, end), m.together at a time. run(tasks, body) calls body(task, thread) for all tasks; lap(part) after each stretch.
@@ -950,7 +948,8 @@ struct Network::Impl {
                            LpeSums& sums, Run&& run, Lap&& lap) {
     const LpeShape& s = w.shape;
     const int k = s.k, groups = hidden_groups();
-    const int64_t tokens = s.tokens(), size = tokens * k, small = LpeSmallGradients::size(k), token = token_width();
+    const int64_t tokens = s.tokens(), size = tokens * k, small = LpeSmallGradients::size(k);
+    const int64_t token = c.lpe.token_width();
     const Kernels& kn = kernels();
     for (; first < end; first += m.together) {
       const int64_t count = std::min(m.together, end - first);
@@ -998,7 +997,7 @@ struct Network::Impl {
           if (layer == 0) {
             float* part = m.input_parts + b * k * (token + 1);
             std::fill(part, part + k * (token + 1), 0.0F);
-            float* input = arena.take(3 * tokens);
+            float* input = arena.take(token * tokens);
             tokens_of(w, first + b, input);
             kn.lpe_linear_gradient(gradient, input, part, part + k * token, static_cast<int>(token), k, tokens);
           }
@@ -1079,8 +1078,9 @@ struct Network::Impl {
     }
     float *weight = g[static_cast<size_t>(id("lpe.input.weight"))],
           *bias = g[static_cast<size_t>(id("lpe.input.bias"))];
-    for (int i = 0; i < k * token_width(); ++i) weight[i] += sums.input[i];
-    for (int i = 0; i < k; ++i) bias[i] += sums.input[k * token_width() + i];
+    const int token = c.lpe.token_width();
+    for (int i = 0; i < k * token; ++i) weight[i] += sums.input[i];
+    for (int i = 0; i < k; ++i) bias[i] += sums.input[k * token + i];
   }
 
   // --- attention -----------------------------------------------------------------------------------------------------
@@ -1102,7 +1102,6 @@ struct Network::Impl {
   }
   // Added pairs that weigh nothing are not looked at.
   bool uses_added() const { return c.full() && c.gamma > 0; }
-  bool edge_lpe() const { return c.lpe.kind == LpeKind::kEdge; }
 
   // Edge vectors per type of one layer.
   void edge_tables(Work& w, ThreadPool& pool, const LayerWeights& l, LayerState& state) const {
@@ -1124,7 +1123,7 @@ struct Network::Impl {
     const NetworkPlan& plan = *w.plan;
     const Adjacency& a = as_target ? plan.in : plan.out;
     const int64_t begin = a.begin[static_cast<size_t>(node)], end = a.begin[static_cast<size_t>(node) + 1];
-    if (!edge_lpe()) {
+    if (!c.lpe.pairs()) {
       if (kind == 0 && end > begin) {
         use(PairList{end - begin, a.other.data() + begin, state.table[0], a.type.data() + begin}, nullptr,
             a.type.data() + begin);
@@ -1233,7 +1232,7 @@ struct Network::Impl {
         }
         for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
           const int64_t node = t.first + lane;
-          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
+          for (int kind = 0; kind < (uses_added() && c.lpe.pairs() ? 2 : 1); ++kind) {
             explicit_pairs(w, l, state, kind, true, t.first + lane, arena,
                            [&](const PairList& pairs, const int64_t*, const int32_t*) {
                              k.pairs_forward({&s, state.projections, node, kind == 0, pairs, num[kind] + node * d,
@@ -1518,7 +1517,7 @@ struct Network::Impl {
     const auto dense = static_cast<int64_t>(plan.dense.size());
     float *d_added = w.arena.zeros((dense > 0 ? dense : chunks) * d),
           *d_dense_types = w.arena.zeros(shared_rows ? dense * type_size : 0);
-    const int code_k = edge_lpe() ? c.lpe.dim : 0;
+    const int code_k = c.lpe.pairs() ? c.lpe.dim : 0;
     const int64_t code_size = int64_t{code_k} * d;
     float* d_code_weight[2] = {w.arena.zeros(chunks * std::max<int64_t>(1, code_size)),
                                w.arena.zeros(chunks * std::max<int64_t>(1, code_size))};
@@ -1544,7 +1543,7 @@ struct Network::Impl {
         const Tile& t = plan.tiles[static_cast<size_t>(i)];
         for (int32_t lane = 0; lane < t.lanes && t.dense_type < 0; ++lane) {
           const int32_t node = t.first + lane;
-          for (int kind = 0; kind < (uses_added() && edge_lpe() ? 2 : 1); ++kind) {
+          for (int kind = 0; kind < (uses_added() && c.lpe.pairs() ? 2 : 1); ++kind) {
             arena.reset();
             explicit_pairs(
                 w, l, state, kind, as_target, node, arena,
@@ -1813,7 +1812,7 @@ struct Network::Impl {
     // Layers.
     const int edge_width = c.edge_embedding_dim();
     float* d_edges = w.arena.zeros((int64_t{w.plan->types} + 1) * edge_width);
-    float* d_slots = edge_lpe() ? w.arena.zeros(std::max<int64_t>(1, 2 * w.plan->sequences * c.lpe.dim)) : nullptr;
+    float* d_slots = c.lpe.pairs() ? w.arena.zeros(std::max<int64_t>(1, 2 * w.plan->sequences * c.lpe.dim)) : nullptr;
     for (int i = c.layers - 1; i >= 0; --i) {
       const Arena::Mark mark = w.arena.mark();
       layer_backward(w, pool, i, d_h, d_next, d_edges, d_slots, g);
@@ -1827,8 +1826,9 @@ struct Network::Impl {
       float* d_codes = w.arena.take(w.plan->sequences * code);
       for (int64_t i = 0; i < w.plan->sequences; ++i) {
         for (int q = 0; q < code; ++q) {
-          d_codes[i * code + q] = edge_lpe() ? d_slots[2 * i * code + q] + d_slots[(2 * i + 1) * code + q]
-                                             : d_h[i % w.nodes * in + width + q];
+          d_codes[i * code + q] = i < w.plan->node_sequences
+                                      ? d_h[i % w.nodes * in + width + q]
+                                      : d_slots[2 * i * code + q] + d_slots[(2 * i + 1) * code + q];
         }
       }
       lpe_backward(w, pool, d_codes, g);

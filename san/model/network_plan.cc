@@ -142,14 +142,18 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
 
   // Codes of pairs.
   std::vector<int64_t> code;
-  const bool edge_lpe = config.lpe.kind == LpeKind::kEdge;
+  const bool edge_lpe = config.lpe.pairs();
   const auto add_sequence = [&](int32_t a, int32_t b, int32_t g) {
     sequence_first.push_back(a);
     sequence_second.push_back(b);
     sequence_graph.push_back(g);
     return sequences++;
   };
-  if (config.lpe.kind == LpeKind::kNode) sequences = config.lpe.both_signs ? 2 * nodes : nodes;
+  const int times = !config.lpe.nodes() ? 0 : config.lpe.both_signs ? 2 : 1;
+  for (int i = 0; i < times; ++i) {
+    for (int32_t node = 0; node < nodes; ++node) add_sequence(node, -1, graph_of[static_cast<size_t>(node)]);
+  }
+  node_sequences = sequences;
   if (edge_lpe) {
     if (config.full()) {
       int64_t pairs = 0;

@@ -52,13 +52,13 @@ struct NetworkPlan {
   std::vector<int32_t> dense_type;  // [B], see Tile
   std::vector<DenseTask> dense;     // attention over added pairs that share their edge vector; else empty
 
-  // LPE sequences: nodes; with both_signs once more after the last. Edge LPE: unordered pairs.
-  int64_t sequences = 0;
-  std::vector<int32_t> sequence_graph;  // edge LPE; for nodes see graph_of
-  std::vector<int32_t> sequence_first, sequence_second;
-  std::vector<int32_t> graph_of;   // [N]
-  std::vector<int64_t> pair_base;  // [B] edge LPE, full: first code of the graph
-  std::vector<int64_t> loop_code;  // [N] edge LPE, full: code of the node's self loop, or -1
+  // LPE sequences: nodes (node LPE), with both_signs all of them once more, then unordered pairs (edge LPE).
+  int64_t sequences = 0, node_sequences = 0;
+  std::vector<int32_t> sequence_graph;
+  std::vector<int32_t> sequence_first, sequence_second;  // a node has no second
+  std::vector<int32_t> graph_of;                         // [N]
+  std::vector<int64_t> pair_base;                        // [B] edge LPE, full: first code of the graph
+  std::vector<int64_t> loop_code;                        // [N] edge LPE, full: code of the node's self loop, or -1
   int32_t dense_type_of(int32_t begin, int32_t end, std::vector<int32_t>& seen_by) const;
   int64_t code_of(int32_t graph, const Batch& batch, int32_t a, int32_t b) const;
 };

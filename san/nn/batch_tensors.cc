@@ -91,10 +91,18 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
     const at::Tensor counts_of_pairs = copy_of(batch.num_pairs, {graphs, 1}, at::kLong, device);
     const at::Tensor positions = at::arange(m, at::TensorOptions(at::kLong).device(device));
     const at::Tensor mask = positions.unsqueeze(0).ge(counts_of_pairs).index_select(0, t.graph_of_node);
-    if (config.lpe.kind == LpeKind::kNode) {
-      t.lpe_tokens = at::stack({vectors, values}, 2);
-      t.lpe_mask = mask;
-    } else {
+    // Each kind of token has its own columns, zeros in the other's.
+    std::vector<at::Tensor> tokens, masks;
+    const auto add = [&](const at::Tensor& columns, int64_t before, const at::Tensor& padding) {
+      tokens.push_back(at::constant_pad_nd(columns, {before, config.lpe.token_width() - before - columns.size(2)}));
+      masks.push_back(padding);
+    };
+    if (config.lpe.nodes()) {
+      add(at::stack({vectors, values}, 2), 0, mask);
+      if (config.lpe.both_signs) add(at::stack({-vectors, values}, 2), 0, mask);
+    }
+    if (config.lpe.pairs()) {
+      const int64_t node_sequences = !config.lpe.nodes() ? 0 : config.lpe.both_signs ? 2 * nodes : nodes;
       // (a, b) and (b, a) have the same code: one sequence for both.
       std::unordered_map<uint64_t, int64_t> codes;
       std::vector<int64_t> first, second, code_of_pair;
@@ -114,16 +122,19 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
         }
       }
       for (int64_t p = 0; p < pairs; ++p) {
-        code_of_pair.push_back(code_of(std::min(sources[p], targets[p]), std::max(sources[p], targets[p])));
+        code_of_pair.push_back(node_sequences +
+                               code_of(std::min(sources[p], targets[p]), std::max(sources[p], targets[p])));
       }
       const auto sequences = static_cast<int64_t>(first.size());
       const at::Tensor a = copy_of(first, {sequences}, at::kLong, device);
       const at::Tensor b = copy_of(second, {sequences}, at::kLong, device);
       const at::Tensor va = vectors.index_select(0, a), vb = vectors.index_select(0, b);
-      t.lpe_tokens = at::stack({(va - vb).abs(), va * vb, values.index_select(0, a)}, 2);
-      t.lpe_mask = mask.index_select(0, a);
+      add(at::stack({(va - vb).abs(), va * vb, values.index_select(0, a)}, 2), config.lpe.token_width() - 3,
+          mask.index_select(0, a));
       t.code_of_pair = copy_of(code_of_pair, {pairs}, at::kLong, device);
     }
+    t.lpe_tokens = at::cat(tokens);
+    t.lpe_mask = at::cat(masks);
   }
   if (!batch.labels.empty()) {
     t.labels = copy_of(batch.labels, {batch.node_labels ? nodes : graphs, batch.label_columns}, dtype, device);

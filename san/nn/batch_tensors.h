@@ -26,9 +26,9 @@ struct BatchTensors {
   at::Tensor node_counts;    // [B], as real numbers
   std::vector<int64_t> node_offsets;
 
-  // Node LPE: one sequence per node. Edge LPE: one per unordered pair, code_of_pair says which one a pair
-  // reads.
-  at::Tensor lpe_tokens;    // [sequences, M, 2 or 3]
+  // Node LPE: one sequence per node, with both_signs a second one for the eigenvectors' negatives. Edge LPE: then one per
+  // unordered pair; code_of_pair says which one a pair reads.
+  at::Tensor lpe_tokens;    // [sequences, M, token width]
   at::Tensor lpe_mask;      // [sequences, M] bool, true = padding
   at::Tensor code_of_pair;  // [P] int64, edge LPE only
 

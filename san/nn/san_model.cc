@@ -298,7 +298,8 @@ at::Tensor SanModel::readout(const at::Tensor& h, const BatchTensors& batch) con
 }
 
 // The embeddings of all pairs: tables, the extra MLP, the edge codes.
-SanModel::EdgeEmbeddings SanModel::embed_edges(const BatchTensors& batch, const Options& options) const {
+SanModel::EdgeEmbeddings SanModel::embed_edges(const BatchTensors& batch, const at::Tensor& codes,
+                                               const Options& options) const {
   EdgeEmbeddings e{embed("edge_embedding", batch.edge_categories, batch.edge_values), {}};
   if (config_.full()) {
     if (config_.added_edge == AddedEdge::kLearned) {
@@ -323,8 +324,7 @@ SanModel::EdgeEmbeddings SanModel::embed_edges(const BatchTensors& batch, const 
       e.added = all.narrow(0, real, 1);
     }
   }
-  if (config_.lpe.kind == LpeKind::kEdge && real + added > 0) {
-    const at::Tensor codes = lpe(batch.lpe_tokens, batch.lpe_mask, options);
+  if (config_.lpe.pairs() && real + added > 0) {
     e.real = at::cat({e.real, codes.index_select(0, batch.code_of_pair.narrow(0, 0, real))}, 1);
     if (added > 0) {
       const at::Tensor added_codes = codes.index_select(0, batch.code_of_pair.narrow(0, real, added));
@@ -345,17 +345,16 @@ at::Tensor SanModel::forward(const BatchTensors& batch, const Options& options) 
     h = h.index_add(0, batch.targets.narrow(0, 0, batch.num_real), rows);
   }
   if (config_.extra_mlp) h = extra_mlp(h, "node_mlp", options);
-  const EdgeEmbeddings e = embed_edges(batch, options);
-  if (config_.lpe.kind == LpeKind::kNode) {
-    at::Tensor tokens = batch.lpe_tokens, mask = batch.lpe_mask;
-    if (config_.lpe.both_signs) {
-      tokens = at::cat({tokens, tokens * at::tensor({-1.0, 1.0}, tokens.options())});
-      mask = at::cat({mask, mask});
-    }
-    at::Tensor codes = lpe(tokens, mask, options);
-    if (config_.lpe.both_signs)
-      codes = codes.narrow(0, 0, batch.num_nodes) + codes.narrow(0, batch.num_nodes, batch.num_nodes);
-    h = at::cat({h, codes}, 1);
+  at::Tensor codes;
+  if (config_.lpe.kind != LpeKind::kNone && batch.lpe_tokens.size(0) > 0) {
+    codes = lpe(batch.lpe_tokens, batch.lpe_mask, options);
+  }
+  const EdgeEmbeddings e = embed_edges(batch, codes, options);
+  if (config_.lpe.nodes()) {
+    const int64_t nodes = batch.num_nodes;
+    h = at::cat({h, config_.lpe.both_signs ? codes.narrow(0, 0, nodes) + codes.narrow(0, nodes, nodes)
+                                           : codes.narrow(0, 0, nodes)},
+                1);
   }
   h = dropout(h, config_.in_feat_dropout, options, DropoutSite::kInput, 0);
   if (options.observe) {

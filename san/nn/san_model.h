@@ -73,7 +73,7 @@ class SanModel {
   at::Tensor embed(const std::string& name, const at::Tensor& categories, const at::Tensor& values) const;
   at::Tensor extra_mlp(const at::Tensor& x, const std::string& name, const Options& options) const;
   at::Tensor lpe(const at::Tensor& tokens, const at::Tensor& mask, const Options& options) const;
-  EdgeEmbeddings embed_edges(const BatchTensors& batch, const Options& options) const;
+  EdgeEmbeddings embed_edges(const BatchTensors& batch, const at::Tensor& codes, const Options& options) const;
   at::Tensor attention(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch, int layer) const;
   at::Tensor graph_layer(const at::Tensor& h, const EdgeEmbeddings& e, const BatchTensors& batch, int layer,
                          const Options& options) const;

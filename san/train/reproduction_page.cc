@@ -365,9 +365,7 @@ std::string ablation_figure(const Reproduction& r) {
       if (group.variant != variant.name || !is_plain(group) || config == nullptr) continue;
       const LpeKind lpe = config->model.lpe.kind;
       categories.push_back({fmt::format("{}\n{}", config->model.full() ? "full" : "sparse",
-                                        lpe == LpeKind::kNone   ? "no LPE"
-                                        : lpe == LpeKind::kNode ? "node LPE"
-                                                                : "edge LPE"),
+                                        lpe == LpeKind::kNone ? "no LPE" : fmt::format("{} LPE", enum_name(lpe))),
                             lpe == LpeKind::kNone   ? "c7"
                             : lpe == LpeKind::kNode ? "c0"
                                                     : "c2",

@@ -473,7 +473,7 @@ class Run {
 
   void run_batch(LoadedBatch& loaded) {
     const ModelDescription& description = job_.description;
-    if (description.model.lpe.kind == LpeKind::kNode) {
+    if (description.model.lpe.nodes()) {
       flip_signs(loaded.batch, loaded.graphs, config_.sign_flip, static_cast<uint64_t>(config_.seed), state_.epoch,
                  state_.batch);
     }

@@ -54,6 +54,7 @@ TEST(AuthorsImport, SaysWhatDoesNotFit) {
       {with("\"GT_layers\": 2", "\"GT_layers\": 1"), "unknown tensor 'layers.1."},
       {with("\"GT_n_heads\": 8", "\"GT_n_heads\": 5"), "does not divide"},
       {with("\"LPE\": \"node\"", "\"LPE\": \"edge\""), "has shape"},
+      {with("\"LPE\": \"node\"", "\"LPE\": \"both\""), "the authors' program has none, node and edge"},
       {with("\"full_graph\": true", "\"full_graph\": 1"), "net_params.full_graph must be true or false"},
       {with("\"num_atom_type\": 28", "\"num_atom_type\": 27"),
        "net_params.num_atom_type is 27, but the weights have 28"},

@@ -253,7 +253,7 @@ TEST(Engine, WidthsAndHeads) {
                         {24, 1, 4, 2},
                         {40, 5, 8, 1},
                         {304, 4, 16, 4}}) {
-    for (const LpeKind kind : {LpeKind::kNode, LpeKind::kEdge}) {
+    for (const LpeKind kind : {LpeKind::kNode, LpeKind::kEdge, LpeKind::kBoth}) {
       SCOPED_TRACE(fmt::format("d {} heads {} k {} {}", s.d, s.heads, s.k, enum_name(kind)));
       ModelConfig config;
       config.hidden_dim = s.d;
@@ -262,7 +262,7 @@ TEST(Engine, WidthsAndHeads) {
       config.lpe.kind = kind;
       config.lpe.dim = s.k;
       config.lpe.heads = s.lpe_heads;
-      config.lpe.ff_dim = kind == LpeKind::kNode ? 300 : 70;  // in groups of hidden units, and in parts of the blocks
+      config.lpe.ff_dim = kind == LpeKind::kEdge ? 70 : 300;  // in groups of hidden units, and in parts of the blocks
       config.dropout = 0.1;
       config.gamma = 0.1;
       config.node_tables = {5};

@@ -239,7 +239,7 @@ TEST(Properties, SanTellsApartGraphsThat1WlCannot) {
     for (Case c : cases) {
       add_spectrum(c.first, 10);
       add_spectrum(c.second, 10);
-      for (const LpeKind kind : {LpeKind::kNone, LpeKind::kNode, LpeKind::kEdge}) {
+      for (const LpeKind kind : {LpeKind::kNone, LpeKind::kNode, LpeKind::kEdge, LpeKind::kBoth}) {
         for (const AttentionKind attention : {AttentionKind::kSparse, AttentionKind::kFull}) {
           SCOPED_TRACE(fmt::format("SAN_TEST_SEED={}, {} LPE, {} attention, {} nodes", seed, enum_name(kind),
                                    enum_name(attention), c.first.num_nodes));
@@ -255,7 +255,7 @@ TEST(Properties, SanTellsApartGraphsThat1WlCannot) {
           const double difference = (run(model, {c.first}) - run(model, {c.second})).abs().max().item<double>();
           if (kind == LpeKind::kNone && attention == AttentionKind::kSparse) {
             EXPECT_LT(difference, 1e-12);
-          } else if (kind == LpeKind::kNode || (kind == LpeKind::kEdge && c.two_kinds_of_nodes)) {
+          } else if (config.lpe.nodes() || (kind == LpeKind::kEdge && c.two_kinds_of_nodes)) {
             EXPECT_GT(difference, 1e-6);
           }
         }

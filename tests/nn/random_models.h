@@ -84,6 +84,7 @@ inline ModelConfig random_config(Random& random) {
   c.added_edge = c.edge_values > 0 || random.chance(0.5) ? AddedEdge::kLearned : AddedEdge::kRow0;
   c.lpe.both_signs = c.lpe.kind == LpeKind::kNode && random.chance(0.3);
   // Nothing is drawn for these: seeds go on naming the cases that they did.
+  if (c.lpe.kind != LpeKind::kNone && (c.lpe.ff_dim + c.layers) % 3 == 0) c.lpe.kind = LpeKind::kBoth;
   c.incident_edges = (c.hidden_dim + c.layers) % 3 == 0;
   c.standardise_nodes = c.node_values > 0 && c.lpe.ff_dim % 2 == 0;
   c.dropout = c.in_feat_dropout = c.lpe.dropout = 0;
