@@ -150,9 +150,10 @@ int run_train(int argc, char** argv) {
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
   stop_on_signals();
-  const Dataset data = prepare_data(config, options.threads, options.quiet);
-  if (options.ensemble > 1) return train_ensemble(config, data, folder, options.ensemble, command, options.quiet);
-  const TrainResult result = train_one(config, data, folder, resume, command, options.quiet);
+  const std::optional<Dataset> data = prepare_data(config, options.threads, options.quiet);
+  if (!data) return fmt::print(stderr, "\nsan: stopped before anything was trained\n"), kFailed;
+  if (options.ensemble > 1) return train_ensemble(config, *data, folder, options.ensemble, command, options.quiet);
+  const TrainResult result = train_one(config, *data, folder, resume, command, options.quiet);
   if (result.interrupted) return interrupted(folder);
   print_result(result, folder);
   return kDone;

@@ -87,7 +87,7 @@ std::string command_line(int argc, char** argv) {
   return out;
 }
 
-Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
+std::optional<Dataset> prepare_data(const RunConfig& config, int threads, bool quiet) {
   const std::unique_ptr<GraphSource> source = open_source(config.data.path, source_options(config.data));
   PrepareOptions options;
   options.spectral = config.spectral;
@@ -95,12 +95,21 @@ Dataset prepare_data(const RunConfig& config, int threads, bool quiet) {
   options.threads = threads;
   options.skip_bad_records = config.data.skip_bad_records;
   ProgressBar bar("preparing", "graphs");
-  if (!quiet) options.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
+  struct StopAsked {};
+  options.progress = [&](const Progress& progress) {
+    if (stop) throw StopAsked{};
+    if (!quiet) bar.update(progress.done, progress.fraction);
+  };
   options.on_bad_record = [&](const std::string& message) {
     bar.clear();
     fmt::print(stderr, "san: {}\n", message);
   };
-  return Dataset::prepare(*source, options);
+  try {
+    return Dataset::prepare(*source, options);
+  } catch (const StopAsked&) {
+    bar.clear();
+    return std::nullopt;
+  }
 }
 
 void print_result(const TrainResult& result, const std::filesystem::path& folder) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "san/train/trainer.h"
@@ -17,8 +18,8 @@ std::string command_line(int argc, char** argv);
 // "42s", "12min", "3.5h".
 std::string duration(double seconds);
 
-// From the cache, or made now with a progress bar.
-Dataset prepare_data(const RunConfig& config, int threads, bool quiet);
+// From the cache, or made now with a progress bar. Nothing when a stop was asked for meanwhile.
+std::optional<Dataset> prepare_data(const RunConfig& config, int threads, bool quiet);
 
 // Begins a run in `folder` or goes on with the one that is there; shows its progress.
 TrainResult train_one(RunConfig config, const Dataset& data, const std::filesystem::path& folder, bool resume,

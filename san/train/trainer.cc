@@ -13,6 +13,7 @@
 #include "san/base/file.h"
 #include "san/base/random.h"
 #include "san/data/csv.h"
+#include "san/data/fingerprint.h"
 #include "san/data/loader.h"
 #include "san/nn/engine.h"
 #include "san/nn/task.h"
@@ -260,6 +261,16 @@ struct Average {
   }
 };
 
+// Tells data sets apart by the graphs' sizes and labels.
+std::string mark_of(const Dataset& data) {
+  std::vector<int32_t> nodes;
+  for (int64_t i = 0; i < data.size(); ++i) nodes.push_back(data.num_nodes(i));
+  const std::span<const double> labels = data.labels();
+  return fingerprint_of(fmt::format("{} {} {} {}", data.size(), data.total_edges(),
+                                    checksum(nodes.data(), nodes.size() * sizeof(int32_t)),
+                                    checksum(labels.data(), labels.size_bytes())));
+}
+
 // --- the run ---------------------------------------------------------------------------------------------------------
 
 class Run {
@@ -376,6 +387,7 @@ class Run {
     RunState now = state_;
     now.seconds = total_seconds();
     file.metadata["state"] = now.json().dump();
+    file.metadata["data"] = data_mark_;
     write_safetensors(state_path(), file);
     last_checkpoint_ = Clock::now();
   }
@@ -383,6 +395,10 @@ class Run {
   void restore() {
     const TensorFile file = read_safetensors(state_path());
     const std::string where = state_path().string();
+    const auto mark = file.metadata.find("data");
+    SAN_CHECK(mark == file.metadata.end() || mark->second == data_mark_,
+              "{}: its data has changed since it began ({}): other graphs or labels; begin a new run",
+              job_.folder.string(), job_.config.data.path);
     try {
       const auto get = [&](const std::string& prefix, nn::SanModel& model, nn::Engine& engine) {
         TensorFile weights;
@@ -743,6 +759,7 @@ class Run {
   const TrainJob& job_;
   const TrainConfig& config_;
   const Dataset& data_;
+  const std::string data_mark_ = mark_of(data_);
   FolderLock lock_;
   nn::SanModel model_;
   nn::Engine engine_;

@@ -299,6 +299,43 @@ TEST(TrainCommand, StopsCleanlyOnASignalAndSaysHowToGoOn) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
+TEST(TrainCommand, StopsWhileDataIsPrepared) {
+  const TemporaryFolder folder;
+  const std::filesystem::path cache = folder.file("cache");
+  testing::RunOptions options;
+  std::jthread sender;
+  options.started = [&](pid_t pid) {
+    sender = std::jthread([&, pid] {
+      for (int i = 0; i < 6000 && (!std::filesystem::exists(cache) || std::filesystem::is_empty(cache)); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      ::kill(pid, SIGINT);
+    });
+  };
+  // All 12,000 graphs: more than a second's work on any machine.
+  const Ran ran = testing::run_with(
+      folder, train_arguments("generate:cluster", "node-classification", folder.file("run"), 1), options);
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "san: stopped before anything was trained")) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("run")));
+  EXPECT_TRUE(std::filesystem::is_empty(cache));
+}
+
+TEST(TrainCommand, DoesNotGoOnWithOtherData) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "regression"), out = folder.file("run");
+  ASSERT_EQ(run(folder, train_arguments(data, "regression", out, 1)).code, 0);
+  ASSERT_EQ(run(folder, {"train", "--resume", out, "--epochs", "2", "--threads", "1"}).code, 0);
+  std::string text = read_file(data, 1 << 24);
+  const size_t label = text.find("\"label\"");
+  ASSERT_NE(label, std::string::npos);
+  text.insert(text.find_first_of("0123456789", label), 1, '9');
+  write_file(data, text);
+  const Ran ran = run(folder, {"train", "--resume", out, "--epochs", "3", "--threads", "1"});
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, out + ": its data has changed since it began (" + data + ")")) << ran.err;
+}
+
 TEST(TrainCommand, SaysWhatIsWrong) {
   const TemporaryFolder folder;
   const std::string data = write_graphs(folder, "regression");
