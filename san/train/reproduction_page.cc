@@ -244,6 +244,60 @@ Table runs_table(const Reproduction& r) {
   return table;
 }
 
+// Networks of a variant with full attention, by their gamma.
+std::map<double, const ReproducedGroup*> gammas_of(const Reproduction& r, const Variant& variant) {
+  std::map<double, const ReproducedGroup*> out;
+  for (const ReproducedGroup& group : r.groups) {
+    const RunConfig* config = config_of(group);
+    const bool ours = is_plain(group) || group.name.starts_with(group.variant + "-gamma-");
+    if (group.variant == variant.name && ours && config && config->model.full()) out[config->model.gamma] = &group;
+  }
+  return out;
+}
+
+// Runs with the same seed share initial weights and the order of graphs, so that much of their luck is the same: their differences
+// say more than those of means over seeds. Two gammas a row; no rows when no two of them share two seeds.
+Table gamma_pairs_table(const Reproduction& r) {
+  const std::string title = page::title_of(metric_of(r));
+  const double sign = larger_is_better(metric_of(r)) ? 1 : -1;
+  Table table{fmt::format("{}-gamma-pairs", r.benchmark->name),
+              fmt::format("From one gamma to another, {} by {}", run_word(r), run_word(r)),
+              {"network", "gamma", run_word(r) + "s of both", "validation " + title + ", difference", "better in",
+               "test " + title + ", difference", "better in"},
+              {}};
+  for (const Variant& variant : variants()) {
+    const auto by_gamma = gammas_of(r, variant);
+    for (auto from = by_gamma.begin(); from != by_gamma.end(); ++from) {
+      for (auto to = std::next(from); to != by_gamma.end(); ++to) {
+        std::vector<double> valid, test;
+        for (const ReproducedRun& a : from->second->runs) {
+          for (const ReproducedRun& b : to->second->runs) {
+            if (a.seed != b.seed || !a.result || !b.result) continue;
+            const double by_valid = valid_of(b) - valid_of(a), by_test = test_of(b) - test_of(a);
+            if (!std::isfinite(by_valid) || !std::isfinite(by_test)) continue;
+            valid.push_back(by_valid);
+            test.push_back(by_test);
+          }
+        }
+        if (valid.size() < 2) continue;
+        std::vector<std::string> row = {std::string(variant.name),
+                                        fmt::format("{} \u2192 {}", gamma_text(from->first), gamma_text(to->first)),
+                                        std::to_string(valid.size())};
+        for (const auto* differences : {&valid, &test}) {
+          const Spread spread = spread_of(*differences);
+          row.push_back(fmt::format("{}{}", spread.mean > 0 ? "+" : "", with_deviation(spread)));
+          row.push_back(fmt::format("{} of {}",
+                                    std::count_if(differences->begin(), differences->end(),
+                                                  [&](double difference) { return sign * difference > 0; }),
+                                    differences->size()));
+        }
+        table.rows.push_back(std::move(row));
+      }
+    }
+  }
+  return table;
+}
+
 // What the tables do not say by themselves, a sentence each.
 std::vector<std::string> remarks(const Reproduction& r) {
   std::vector<std::string> out = {fmt::format(
@@ -318,14 +372,7 @@ std::string card(const Table& table) {
 std::string gamma_figures(const Reproduction& r) {
   std::string out;
   for (const Variant& variant : variants()) {
-    std::map<double, const ReproducedGroup*> by_gamma;
-    for (const ReproducedGroup& group : r.groups) {
-      const RunConfig* config = config_of(group);
-      const bool ours = is_plain(group) || group.name.starts_with(group.variant + "-gamma-");
-      if (group.variant == variant.name && ours && config && config->model.full()) {
-        by_gamma[config->model.gamma] = &group;
-      }
-    }
+    const auto by_gamma = gammas_of(r, variant);
     if (by_gamma.size() < 2) continue;
     std::vector<charts::Category> categories;
     size_t lpe_kind = 0;
@@ -416,7 +463,8 @@ std::string section(const Reproduction& r) {
     out += "</ul></section>\n";
   }
   out += "<div class=\"grid below\">\n" + card(results_table(r)) + card(cost_table(r));
-  out += gamma_figures(r) + ablation_figure(r);
+  const Table gammas = gamma_pairs_table(r);
+  out += gamma_figures(r) + ablation_figure(r) + (gammas.rows.empty() ? "" : card(gammas));
   for (const ReproducedGroup& group : r.groups) out += curve_figure(r, group);
   out += card(runs_table(r)) + "</div>\n";
   for (const std::string& remark : remarks(r)) add(out, "<p class=\"note\">{}</p>\n", escape(remark));
@@ -439,10 +487,12 @@ const ReproducedGroup* main_group(const Reproduction& r) {
 std::string render_markdown(std::span<const Reproduction> reproductions) {
   std::string out = "# Results of `san reproduce`\n";
   for (const Reproduction& r : reproductions) {
-    const Table results = results_table(r), cost = cost_table(r), runs = runs_table(r);
+    const Table results = results_table(r), gammas = gamma_pairs_table(r), cost = cost_table(r), runs = runs_table(r);
     add(out, "\n## {}\n\n{}\n", results.title, markdown(results));
     for (const std::string& remark : remarks(r)) add(out, "- {}\n", remark);
-    for (const Table* table : {&cost, &runs}) add(out, "\n### {}\n\n{}", table->title, markdown(*table));
+    for (const Table* table : {&gammas, &cost, &runs}) {
+      if (!table->rows.empty()) add(out, "\n### {}\n\n{}", table->title, markdown(*table));
+    }
     const std::vector<std::string> absent = missing(r);
     if (!absent.empty()) out += "\nNot finished:\n\n";
     for (const std::string& run : absent) add(out, "- {}\n", run);

@@ -131,14 +131,27 @@ TEST(ReproduceCommand, ItsTablesAndPageSayWhatTheRunsSay) {
     EXPECT_NEAR(std::stod(found[1]), (a + b) / 2, 0.006) << group;
     EXPECT_NEAR(std::stod(found[2]), std::abs(a - b) / std::sqrt(2), 0.006) << group;
   }
+  {
+    const auto difference = [&](const char* seed) {
+      return recall_of(out / "full-node" / seed) - recall_of(out / "full-node-gamma-1e-3" / seed);
+    };
+    const double a = difference("seed-0"), b = difference("seed-1");
+    const std::regex row(
+        R"(\| full-node \| 1e-3 → 1e-1 \| 2 \| \S+ ± \S+ \| \d of 2 \| ([-+0-9.]+) ± ([0-9.]+) \| (\d) of 2 \|)");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(table, found, row)) << table;
+    EXPECT_NEAR(std::stod(found[1]), (a + b) / 2, 0.006);
+    EXPECT_NEAR(std::stod(found[2]), std::abs(a - b) / std::sqrt(2), 0.006);
+    EXPECT_EQ(std::stoi(found[3]), (a > 0 ? 1 : 0) + (b > 0 ? 1 : 0));
+  }
   EXPECT_TRUE(contains(table, "full-node-gamma-1e-3: ")) << table;
   EXPECT_TRUE(contains(table, "model.gamma = 0.001 (instead of 0.1)")) << table;
   EXPECT_TRUE(contains(table, "stopped by budget (2 epochs)")) << table;
   EXPECT_TRUE(contains(table, "| the paper's | – | – | – | 76.69")) << table;
 
   const std::string page = text_of(out / "results.html");
-  for (const char* id : {"cluster-results", "cluster-gamma", "cluster-ablation", "cluster-curve-full-node",
-                         "cluster-curve-sparse-none", "cluster-runs"}) {
+  for (const char* id : {"cluster-results", "cluster-gamma", "cluster-gamma-pairs", "cluster-ablation",
+                         "cluster-curve-full-node", "cluster-curve-sparse-none", "cluster-runs"}) {
     EXPECT_TRUE(contains(page, fmt::format("id=\"{}\"", id))) << id;
   }
   EXPECT_EQ(count_of(page, "://"), count_of(page, "http://www.w3.org/2000/svg"));  // names of SVG's, no address
