@@ -74,6 +74,13 @@ std::string with_deviation(const Spread& spread) {
   return with_deviation(spread.mean, spread.deviation);
 }
 
+// "+0.021 ± 0.006": as many decimals as the deviation deserves. A difference may be next to nothing.
+std::string difference_text(const Spread& spread) {
+  const double scale = spread.deviation > 0 ? spread.deviation : std::max(std::abs(spread.mean), 1e-6);
+  const int decimals = std::clamp(1 - static_cast<int>(std::floor(std::log10(scale))), 0, 8);
+  return fmt::format("{:+.{}f} \u00b1 {:.{}f}", spread.mean, decimals, spread.deviation, decimals);
+}
+
 // What the runs of a benchmark are measured by; empty before any epoch.
 std::string metric_of(const Reproduction& reproduction) {
   for (const ReproducedGroup& group : reproduction.groups) {
@@ -285,7 +292,7 @@ Table gamma_pairs_table(const Reproduction& r) {
                                         std::to_string(valid.size())};
         for (const auto* differences : {&valid, &test}) {
           const Spread spread = spread_of(*differences);
-          row.push_back(fmt::format("{}{}", spread.mean > 0 ? "+" : "", with_deviation(spread)));
+          row.push_back(difference_text(spread));
           row.push_back(fmt::format("{} of {}",
                                     std::count_if(differences->begin(), differences->end(),
                                                   [&](double difference) { return sign * difference > 0; }),
