@@ -80,7 +80,7 @@ TEST(RunConfig, ErrorsNameFileLineAndOption) {
   EXPECT_EQ(error("[model]\ngamma = \"big\"\n"), "c.toml:2: model.gamma must be a number");
   EXPECT_NE(error("[model]\n\nlayer = 3\n").find("c.toml:3: unknown option model.layer"), std::string::npos);
   EXPECT_NE(error("[model\n").find("c.toml:1: "), std::string::npos);
-  EXPECT_NE(error("[model.lpe]\nkind = \"both\"\n").find("one of none, node, edge"), std::string::npos);
+  EXPECT_NE(error("[model.lpe]\nkind = \"neither\"\n").find("one of none, node, edge, both"), std::string::npos);
   EXPECT_NE(error("[train]\nepochs = 1.5\n").find("train.epochs must be a whole number"), std::string::npos);
   EXPECT_NE(error_of([&] { set_option(config, "gamma=1"); }).find("SECTION.KEY=VALUE"), std::string::npos);
   config.train.factor = 2;
