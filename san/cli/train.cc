@@ -151,6 +151,7 @@ int run_train(int argc, char** argv) {
   at::set_num_threads(options.threads);
   stop_on_signals();
   const std::optional<Dataset> data = prepare_data(config, options.threads, options.quiet);
+  if (!data && resume) return interrupted(folder);
   if (!data) return fmt::print(stderr, "\nsan: stopped before anything was trained\n"), kFailed;
   if (options.ensemble > 1) return train_ensemble(config, *data, folder, options.ensemble, command, options.quiet);
   const TrainResult result = train_one(config, *data, folder, resume, command, options.quiet);

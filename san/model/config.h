@@ -41,6 +41,7 @@ struct LpeConfig {
 
   bool nodes() const { return kind == LpeKind::kNode || kind == LpeKind::kBoth; }
   bool pairs() const { return kind == LpeKind::kEdge || kind == LpeKind::kBoth; }
+  int sequences_per_node() const { return !nodes() ? 0 : both_signs ? 2 : 1; }
   // A node's token: (phi_i, lambda). A pair's: (|phi_a - phi_b|, phi_a phi_b, lambda). With both, each kind has its own columns,
   // and zeros in the other's.
   int token_width() const { return (nodes() ? 2 : 0) + (pairs() ? 3 : 0); }

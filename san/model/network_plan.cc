@@ -149,8 +149,7 @@ NetworkPlan::NetworkPlan(const Batch& batch, const ModelConfig& config) {
     sequence_graph.push_back(g);
     return sequences++;
   };
-  const int times = !config.lpe.nodes() ? 0 : config.lpe.both_signs ? 2 : 1;
-  for (int i = 0; i < times; ++i) {
+  for (int i = 0; i < config.lpe.sequences_per_node(); ++i) {
     for (int32_t node = 0; node < nodes; ++node) add_sequence(node, -1, graph_of[static_cast<size_t>(node)]);
   }
   node_sequences = sequences;

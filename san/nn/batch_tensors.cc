@@ -102,7 +102,7 @@ BatchTensors to_tensors(const Batch& batch, const ModelConfig& config, at::Scala
       if (config.lpe.both_signs) add(at::stack({-vectors, values}, 2), 0, mask);
     }
     if (config.lpe.pairs()) {
-      const int64_t node_sequences = !config.lpe.nodes() ? 0 : config.lpe.both_signs ? 2 * nodes : nodes;
+      const int64_t node_sequences = config.lpe.sequences_per_node() * nodes;
       // (a, b) and (b, a) have the same code: one sequence for both.
       std::unordered_map<uint64_t, int64_t> codes;
       std::vector<int64_t> first, second, code_of_pair;

@@ -262,8 +262,20 @@ std::map<double, const ReproducedGroup*> gammas_of(const Reproduction& r, const 
   return out;
 }
 
+// The network with the same LPE that attends to real edges only, as with gamma = 0; null: not trained.
+const ReproducedGroup* sparse_beside(const Reproduction& r, const ReproducedGroup& full) {
+  for (const ReproducedGroup& group : r.groups) {
+    const RunConfig* config = config_of(group);
+    if (config && is_plain(group) && !config->model.full() && variant_of(group.variant).ablation &&
+        config->model.lpe.kind == config_of(full)->model.lpe.kind) {
+      return &group;
+    }
+  }
+  return nullptr;
+}
+
 // Runs with the same seed share initial weights and the order of graphs, so that much of their luck is the same: their differences
-// say more than those of means over seeds. Two gammas a row; no rows when no two of them share two seeds.
+// say more than those of means over seeds. Two gammas a row, sparse attention for 0; no rows when no two of them share two seeds.
 Table gamma_pairs_table(const Reproduction& r) {
   const std::string title = page::title_of(metric_of(r));
   const double sign = larger_is_better(metric_of(r)) ? 1 : -1;
@@ -273,7 +285,11 @@ Table gamma_pairs_table(const Reproduction& r) {
                "test " + title + ", difference", "better in"},
               {}};
   for (const Variant& variant : variants()) {
-    const auto by_gamma = gammas_of(r, variant);
+    auto by_gamma = gammas_of(r, variant);
+    if (by_gamma.size() < 2) continue;
+    const ReproducedGroup* sparse = sparse_beside(r, *by_gamma.begin()->second);
+    if (sparse != nullptr) by_gamma.emplace(0.0, sparse);
+    const auto name_of = [&](const auto& entry) { return entry.second == sparse ? "sparse" : gamma_text(entry.first); };
     for (auto from = by_gamma.begin(); from != by_gamma.end(); ++from) {
       for (auto to = std::next(from); to != by_gamma.end(); ++to) {
         std::vector<double> valid, test;
@@ -288,7 +304,7 @@ Table gamma_pairs_table(const Reproduction& r) {
         }
         if (valid.size() < 2) continue;
         std::vector<std::string> row = {std::string(variant.name),
-                                        fmt::format("{} \u2192 {}", gamma_text(from->first), gamma_text(to->first)),
+                                        fmt::format("{} \u2192 {}", name_of(*from), name_of(*to)),
                                         std::to_string(valid.size())};
         for (const auto* differences : {&valid, &test}) {
           const Spread spread = spread_of(*differences);
@@ -382,20 +398,13 @@ std::string gamma_figures(const Reproduction& r) {
     const auto by_gamma = gammas_of(r, variant);
     if (by_gamma.size() < 2) continue;
     std::vector<charts::Category> categories;
-    size_t lpe_kind = 0;
     for (const auto& [gamma, group] : by_gamma) {
       categories.push_back({gamma_text(gamma), "c0", finished_values(*group, test_of)});
-      lpe_kind = static_cast<size_t>(config_of(*group)->model.lpe.kind);
     }
     // gamma = 0 is sparse attention: the dotted line of the paper's figure.
     std::vector<charts::Level> levels;
-    for (const ReproducedGroup& group : r.groups) {
-      const RunConfig* config = config_of(group);
-      if (config == nullptr || !is_plain(group) || config->model.full() || !variant_of(group.variant).ablation ||
-          static_cast<size_t>(config->model.lpe.kind) != lpe_kind) {
-        continue;
-      }
-      const Spread spread = spread_of(finished_values(group, test_of));
+    if (const ReproducedGroup* sparse = sparse_beside(r, *by_gamma.begin()->second)) {
+      const Spread spread = spread_of(finished_values(*sparse, test_of));
       if (spread.count > 0) levels.push_back({"sparse attention", spread.mean});
     }
     out += page::figure(

@@ -119,7 +119,8 @@ TEST(ReproduceCommand, ItsTablesAndPageSayWhatTheRunsSay) {
   const Ran sweep =
       run(folder, small(out, {"--variant", "full-node", "--gamma", "1e-3,1e-1", "--seeds", "2", "--epochs", "2"}));
   ASSERT_EQ(sweep.code, 0) << sweep.err;
-  auto sparse = small(out, {"--variant", "sparse-none", "--seeds", "2", "--epochs", "2", "--collect", kept.string()});
+  auto sparse =
+      small(out, {"--variant", "sparse-none,sparse-node", "--seeds", "2", "--epochs", "2", "--collect", kept.string()});
   ASSERT_EQ(run(folder, sparse).code, 0);
 
   const std::string table = text_of(out / "results.md");
@@ -144,6 +145,7 @@ TEST(ReproduceCommand, ItsTablesAndPageSayWhatTheRunsSay) {
     EXPECT_NEAR(std::stod(found[2]), std::abs(a - b) / std::sqrt(2), 0.006);
     EXPECT_EQ(std::stoi(found[3]), (a > 0 ? 1 : 0) + (b > 0 ? 1 : 0));
   }
+  EXPECT_TRUE(contains(table, "| full-node | sparse → 1e-3 | 2 |")) << table;
   EXPECT_TRUE(contains(table, "full-node-gamma-1e-3: ")) << table;
   EXPECT_TRUE(contains(table, "model.gamma = 0.001 (instead of 0.1)")) << table;
   EXPECT_TRUE(contains(table, "stopped by budget (2 epochs)")) << table;
