@@ -28,7 +28,7 @@ def load(path):
             state = state[key]
     if not isinstance(state, dict) or not all(torch.is_tensor(value) for value in state.values()):
         sys.exit(f"{path}: not a state dict (name -> tensor)")
-    return {name.removeprefix("module."): value.detach().contiguous() for name, value in state.items()}
+    return {name[7:] if name.startswith("module.") else name: value.detach().contiguous() for name, value in state.items()}
 
 
 def write(path, state):
@@ -36,7 +36,10 @@ def write(path, state):
     for name, tensor in sorted(state.items()):
         if tensor.dtype not in DTYPES:
             sys.exit(f"{name}: cannot write type {tensor.dtype}")
-        data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        flat = tensor.reshape(-1)
+        if tensor.dtype == torch.bfloat16:  # NumPy has no such type
+            flat = flat.view(torch.int16)
+        data = flat.numpy().tobytes()
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape),
                         "data_offsets": [offset, offset + len(data)]}
         chunks.append(data)

@@ -221,17 +221,20 @@ struct FileWriter::Impl {
     std::error_code ignored;
     const auto status = std::filesystem::status(path, ignored);
     SAN_CHECK(!std::filesystem::is_directory(status), "{}: is a folder, not a file", path);
-    if (path == "-") {
+    const int standard = path == "-" ? STDOUT_FILENO : standard_stream(path);
+    if (standard >= 0) {
       direct = true;
-      fd = STDOUT_FILENO;
+      fd = standard;
     } else if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-      // A device or a pipe (/dev/null, /dev/stdout, a fifo) is written to, never replaced by a file.
+      // A device or a pipe (/dev/null, a fifo) is written to, never replaced by a file.
       direct = true;
       fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
       SAN_CHECK(fd >= 0, "{}: cannot write: {}", path, system_reason());
     } else {
+      replaced = std::filesystem::canonical(path, ignored).string();
+      if (replaced.empty()) replaced = path;
       // The process id keeps two runs that write the same file from sharing a temporary.
-      temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+      temporary = fmt::format("{}.{}.tmp", replaced, ::getpid());
       fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
       SAN_CHECK(fd >= 0, "{}: cannot write: {}", path, system_reason());
     }
@@ -240,6 +243,16 @@ struct FileWriter::Impl {
                 "{}: zlib would not start", path);
       deflating = true;
     }
+  }
+  // The standard output or error that `path` names (/dev/stdout, also when the shell sent it to a file); -1: neither.
+  static int standard_stream(const std::string& path) {
+    struct stat named {
+    }, open{};
+    if (::stat(path.c_str(), &named) != 0) return -1;
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      if (::fstat(stream, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino) return stream;
+    }
+    return -1;
   }
   ~Impl() {
     if (deflating) deflateEnd(&stream);
@@ -274,7 +287,7 @@ struct FileWriter::Impl {
     pending.clear();
   }
 
-  std::string path, temporary, pending;
+  std::string path, replaced, temporary, pending;
   bool direct = false;  // not a regular file: written as we go, nothing to rename
   bool deflating = false, committed = false;
   int fd = -1;
@@ -293,16 +306,24 @@ void FileWriter::write(std::string_view text) {
   }
 }
 
+void FileWriter::rewrite_start(std::string_view bytes) {
+  SAN_CHECK(!impl_->deflating, "{}: compressed text cannot be changed", impl_->path);
+  impl_->flush(false);
+  const ssize_t done = ::pwrite(impl_->fd, bytes.data(), bytes.size(), 0);
+  SAN_CHECK(done == std::ssize(bytes), "{}: cannot write: {}", impl_->path,
+            done < 0 ? system_reason() : "not all of it");
+}
+
 void FileWriter::commit() {
   impl_->flush(true);
   if (impl_->direct) return;
   SAN_CHECK(::fsync(impl_->fd) == 0, "{}: cannot write: {}", impl_->path, system_reason());
   SAN_CHECK(::close(std::exchange(impl_->fd, -1)) == 0, "{}: cannot write: {}", impl_->path, system_reason());
-  SAN_CHECK(::rename(impl_->temporary.c_str(), impl_->path.c_str()) == 0, "{}: cannot write: {}", impl_->path,
+  SAN_CHECK(::rename(impl_->temporary.c_str(), impl_->replaced.c_str()) == 0, "{}: cannot write: {}", impl_->path,
             system_reason());
   impl_->committed = true;
   // The rename itself must reach the disk too: sync the folder.
-  const std::filesystem::path parent = std::filesystem::path(impl_->path).parent_path();
+  const std::filesystem::path parent = std::filesystem::path(impl_->replaced).parent_path();
   const Descriptor folder(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());
 }

@@ -47,7 +47,8 @@ class LineReader {
 };
 
 // Writes a file under a temporary name beside `path` and renames it into place in commit(), after flushing it
-// to disk: a crash, a full disk or an exception leaves the old file, or none, never half of the new one.
+// to disk: a crash, a full disk or an exception leaves the old file, or none, never half of the new one. Where `path` is a link,
+// what it points to is replaced, not the link; pipes, devices and the program's own standard output are written as they are.
 // ".gz" at the end of the name compresses. "-" writes to standard output. Throws Error naming the file.
 class FileWriter {
  public:
@@ -57,6 +58,8 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(std::string_view text);
+  // Other bytes in place of the file's first ones. Throws Error where that cannot be: in a pipe, in compressed text.
+  void rewrite_start(std::string_view bytes);
   void commit();
 
  private:

@@ -44,7 +44,11 @@ void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>
   };
   std::vector<std::jthread> helpers;
   const int64_t wanted = std::min<int64_t>(threads, pieces) - 1;
-  for (int64_t i = 0; i < wanted; ++i) helpers.emplace_back(work);
+  try {
+    for (int64_t i = 0; i < wanted; ++i) helpers.emplace_back(work);
+  } catch (const std::exception&) {
+    // No more threads to be had: those that run do the same work.
+  }
   work();
   helpers.clear();
   if (failure) std::rethrow_exception(failure);

@@ -1,5 +1,7 @@
 #include "san/base/thread_pool.h"
 
+#include <utility>
+
 #include "san/base/parallel.h"
 
 namespace san {
@@ -18,7 +20,11 @@ void pause_cpu() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = available_threads();
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  } catch (const std::exception&) {
+    // No more threads or memory to be had: those that run do the same work.
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -29,7 +35,12 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::work(int thread) {
-  for (int64_t task = next_.fetch_add(1); task < tasks_; task = next_.fetch_add(1)) call_(context_, task, thread);
+  try {
+    for (int64_t task = next_.fetch_add(1); task < tasks_; task = next_.fetch_add(1)) call_(context_, task, thread);
+  } catch (...) {
+    next_ = tasks_;
+    if (!failed_.exchange(true)) failure_ = std::current_exception();
+  }
 }
 
 void ThreadPool::serve(int thread) {
@@ -58,6 +69,7 @@ void ThreadPool::start(int64_t tasks, void* context, Call call) {
        left = running_.load(std::memory_order_acquire)) {
     running_.wait(left);
   }
+  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace san

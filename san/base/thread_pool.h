@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -13,7 +14,8 @@ namespace san {
 // A pool for one caller at a time. run() may not be called from inside a task.
 class ThreadPool {
  public:
-  // 0 = all the cores this process may use. The calling thread is one of them.
+  // 0 = all the cores this process may use. The calling thread is one of them. Where the system gives no more threads, fewer
+  // do the work.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -22,7 +24,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // body(task, thread) for every task in [0, tasks), thread in [0, threads()). Tasks are handed out in order, one at a
-  // time; which thread gets which differs from run to run, so results may not depend on it. Bodies must not throw.
+  // time; which thread gets which differs from run to run, so results may not depend on it. What a body throws
+  // (the first, when several do) comes out of run() when the tasks in hand are done; the rest is not begun.
   template <typename Body>
   void run(int64_t tasks, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -45,7 +48,8 @@ class ThreadPool {
   std::atomic<uint32_t> round_{0};   // grows with each run; workers wait for it to change
   std::atomic<int32_t> running_{0};  // workers still in the current round
   std::atomic<int64_t> next_{0};
-  std::atomic<bool> ending_{false};
+  std::atomic<bool> ending_{false}, failed_{false};
+  std::exception_ptr failure_;  // of the thread that set failed_
   int64_t tasks_ = 0;
   void* context_ = nullptr;
   Call call_ = nullptr;

@@ -26,8 +26,8 @@ struct Vec {
   // exp(clamp(x)); the same polynomial as exponential().
   SAN_INLINE F clamped_exp(F x) {
     const F low = -kScoreClamp - F{}, high = kScoreClamp - F{};
-    x = x > low ? x : low;
-    x = x < high ? x : high;
+    x = x < low ? low : x;  // NaN stays
+    x = x > high ? high : x;
     const F t = x * 1.44269504088896341F + 12582912.0F;
     const F n = t - 12582912.0F;
     const F r = x - n * 0.693359375F + n * 2.12194440e-4F;
@@ -315,6 +315,7 @@ SAN_INLINE V power_of_two(V x) {
   return (V)((VI)p + ((VI)t << 23));
 }
 
+// Makes a number of everything: lanes beyond the graph hold what was there before, and are multiplied by 0 afterwards.
 SAN_INLINE V clamp_score(V s) { return minimum(maximum(s, splat(-kScoreLimit)), splat(kScoreLimit)); }
 
 SAN_INLINE V absolute(V x) { return (V)((VI)x & 0x7fffffff); }

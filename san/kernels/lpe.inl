@@ -89,7 +89,8 @@ static void layer_norm(int k, int64_t tokens, float* x, const float* weight, con
       const V d = load(x + at + c * kLanes) - mean;
       variance += d * d;
     }
-    const V r = inverse_root(variance * inverse + kLpeEps);
+    // 0 * infinity: a token whose squares overflow is not a number, instead of the bias.
+    const V r = inverse_root(variance * inverse + kLpeEps) + 0.0F * variance;
     if (rstd != nullptr) store(rstd + t, r);
     for (int c = 0; c < k; ++c) {
       const V h = (load(x + at + c * kLanes) - mean) * r;
@@ -228,7 +229,7 @@ SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float
         for (int q = 0; q < 4; q += 2) {
 #pragma GCC unroll 8
           for (int v = 0; v < TV; ++v) {
-            V a0 = maximum(a[q][v], V{}), a1 = maximum(a[q + 1][v], V{});
+            V a0 = maximum(V{}, a[q][v]), a1 = maximum(V{}, a[q + 1][v]);
             if (kDrop) {
               const VU mixed = (load_u(bits + v * VL) ^ layer.hidden_bits[(h + row + q) / 2]) * kMaskMultiplier;
               a0 = select(keep_even(mixed, threshold), a0);

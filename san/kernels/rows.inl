@@ -85,7 +85,8 @@ static void row_norm(float* __restrict x, int64_t rows, int64_t d, const float* 
       const V centred = select((VI)(lane_numbers() < static_cast<uint32_t>(n)), load_up_to(row + c, n) - splat(mean));
       return centred * centred;
     }) * inverse;
-    const auto scale = static_cast<float>(1.0 / __builtin_sqrt(variance + epsilon));
+    // 0 * infinity: a row whose squares overflow is not a number, instead of its bias.
+    const auto scale = static_cast<float>(1.0 / __builtin_sqrt(variance + epsilon) + 0 * variance);
     if (rstd != nullptr) rstd[r] = scale;
     for (int64_t c = 0; c < d; ++c) {
       const float h = (row[c] - mean) * scale;
@@ -172,14 +173,14 @@ static void bias_relu(float* __restrict x, int64_t rows, int64_t d, const float*
                       int64_t first_row) {
   if (dropout.active()) {
     drop_rows(x, rows, d, dropout, first_row, [&](V v, int64_t c, int64_t count) {
-      return maximum(v + (count == VL ? load(bias + c) : load_some(bias + c, count)), V{});
+      return maximum(V{}, v + (count == VL ? load(bias + c) : load_some(bias + c, count)));
     });
     return;
   }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < d; ++c) {
       const float v = x[r * d + c] + bias[c];
-      x[r * d + c] = v > 0 ? v : 0;
+      x[r * d + c] = v < 0 ? 0 : v;
     }
   }
 }

@@ -49,6 +49,8 @@ SAN_INLINE void store_u(uint32_t* p, VU v) { *reinterpret_cast<VUMem*>(p) = v; }
 SAN_INLINE V splat(float x) { return x - V{}; }
 SAN_INLINE VU splat_u(uint32_t x) { return x - VU{}; }
 SAN_INLINE V select(VI mask, V a) { return (V)((VI)a & mask); }
+// Of two of which one is not a number: b. What a network computed belongs there, so that a NaN is not lost in a ReLU or a clamp
+// and the outcome does not look like a result.
 #if defined(__AVX512F__) && SAN_VL == 16
 SAN_INLINE V maximum(V a, V b) { return (V)_mm512_max_ps((__m512)a, (__m512)b); }
 #elif defined(__AVX2__) && SAN_VL == 8
@@ -70,7 +72,7 @@ SAN_INLINE float sum_of(V v) {
 
 // exp(x) for |x| <= 87, relative error 2e-7; x below -87 gives about 1e-38.
 SAN_INLINE V exponential(V x) {
-  x = maximum(x, splat(-87.0F));
+  x = maximum(splat(-87.0F), x);
   const V t = x * 1.44269504088896341F + 12582912.0F;
   const V n = t - 12582912.0F;
   const V r = x - n * 0.693359375F + n * 2.12194440e-4F;

@@ -156,7 +156,8 @@ StoredModel import_checked(std::string_view json, const TensorFile& state) {
   m.batch_norm = params.boolean("batch_norm");
   m.dropout = params.number("dropout");
   m.in_feat_dropout = params.number("in_feat_dropout");
-  m.extra_mlp = net == Net::kMolpcba && params.has("extra_mlp") && params.boolean("extra_mlp");
+  // Only one of the three nets of MolPCBA reads net_params.extra_mlp: the weights say whether it is there.
+  m.extra_mlp = stored.weights.tensors.contains("node_mlp.linear.weight");
   const std::string readout = params.text("readout");
   // The published nets fall back to the mean for any other word.
   m.readout = sbm                ? Readout::kNode

@@ -90,6 +90,8 @@ StoredModel read_model(const std::filesystem::path& given) {
   SAN_CHECK(std::filesystem::is_directory(folder), "{}: not a model folder (config.json + model.safetensors)",
             folder.string());
   const std::filesystem::path config = folder / "config.json", weights = folder / "model.safetensors";
+  SAN_CHECK(std::filesystem::exists(config) || !std::filesystem::exists(folder / "ensemble.json"),
+            "{}: an ensemble; name one of its members, {}", folder.string(), (folder / "member-0").string());
   StoredModel model;
   model.description = description_from_json(read_file(config, kMaxConfigBytes), config.string());
   model.weights = read_safetensors(weights);

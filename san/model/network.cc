@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -1254,7 +1255,7 @@ struct Network::Impl {
           for (int h = 0; h < heads; ++h) {
             const float real = z[0][node * heads + h], added = z[1][node * heads + h];
             const float p0 = real > 0 ? s.real_weight : 0, p1 = added > 0 ? s.added_weight : 0, total = p0 + p1;
-            const float share0 = p0 > 0 ? p0 / (total * real) : 0, share1 = p1 > 0 ? p1 / (total * added) : 0;
+            const float share0 = p0 > 0 ? p0 / total / real : 0, share1 = p1 > 0 ? p1 / total / added : 0;
             state.share[0][node * heads + h] = share0;
             state.share[1][node * heads + h] = share1;
             for (int f = h; f < d; f += heads) {
@@ -1737,7 +1738,8 @@ struct Network::Impl {
         for (int i = 0; i < d; ++i) {
           int32_t best = begin;
           for (int32_t n = begin; n < end; ++n) {
-            if (w.final_h[int64_t{n} * d + i] > w.final_h[int64_t{best} * d + i]) best = n;
+            const float value = w.final_h[int64_t{n} * d + i];
+            if (value > w.final_h[int64_t{best} * d + i] || std::isnan(value)) best = n;
           }
           w.max_row[static_cast<size_t>(g * d + i)] = best;
           out[i] = w.final_h[int64_t{best} * d + i];
@@ -1868,6 +1870,13 @@ void Network::predict(const Batch& batch, ThreadPool& pool, Workspace& workspace
   Workspace::Impl& w = *workspace.impl_;
   impl_->start(w, batch, false, 0);
   impl_->forward(w, pool, outputs);
+  // The head's ReLUs make 0 of -infinity: an overflow before them would come out as a number like any other.
+  const int64_t d = impl_->c.final_dim(), columns = impl_->c.outputs;
+  for (int64_t row = 0; row < w.rows; ++row) {
+    const float* in = w.head_in + row * d;
+    if (std::all_of(in, in + d, [](float x) { return std::isfinite(x); })) continue;
+    std::fill_n(outputs.begin() + row * columns, columns, std::numeric_limits<float>::quiet_NaN());
+  }
 }
 
 void Network::embed(const Batch& batch, bool nodes, ThreadPool& pool, Workspace& workspace,

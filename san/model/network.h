@@ -58,7 +58,8 @@ class Network {
   };
 
   // Outputs of the head before sigmoid or softmax: rows (graphs, or nodes for node tasks) x config.outputs. Throws Error
-  // for graphs that do not fit the model: other feature columns, categories beyond the tables, no eigenpairs.
+  // for graphs that do not fit the model: other feature columns, categories beyond the tables, no eigenpairs. A row is NaN when
+  // its numbers overflowed on the way.
   // Thread-safe for different workspaces and pools. The same bits for any number of threads; a graph's outputs do not
   // depend on the rest of its batch.
   void predict(const Batch& batch, ThreadPool& pool, Workspace& workspace, std::vector<float>& outputs) const;

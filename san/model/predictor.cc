@@ -156,7 +156,9 @@ struct Predictor::Impl {
 
   enum class What { kOutputs, kRows, kNodes };  // kRows, kNodes: embeddings
 
-  Predictions run(std::span<const Graph* const> graphs, What what, const PredictOptions& options) const {
+  // With `problems`, one per graph: a graph that overflows the network is noted there instead of thrown; its rows are not finite.
+  Predictions run(std::span<const Graph* const> graphs, What what, const PredictOptions& options,
+                  std::vector<std::string>* problems = nullptr) const {
     SAN_CHECK(options.threads >= 0 && options.batch_size >= 0, "threads and batch size must not be negative");
     Predictions out;
     out.columns = what == What::kOutputs ? config().outputs : config().final_dim();
@@ -187,6 +189,14 @@ struct Predictor::Impl {
       const auto begin = static_cast<size_t>(out.row_offsets[piece.begin] * out.columns),
                  end = static_cast<size_t>(out.row_offsets[piece.end] * out.columns);
       std::copy_n(context.outputs.begin(), end - begin, out.values.begin() + static_cast<ptrdiff_t>(begin));
+      for (size_t g = piece.begin; g < piece.end; ++g) {
+        const double *from = out.values.data() + out.row_offsets[g] * out.columns,
+                     *to = out.values.data() + out.row_offsets[g + 1] * out.columns;
+        if (std::all_of(from, to, [](double x) { return std::isfinite(x); })) continue;
+        const std::string problem = fmt::format("graph '{}': the network's numbers overflow", printable(graphs[g]->id));
+        if (problems == nullptr) fail("{}", problem);
+        (*problems)[g] = problem;
+      }
       if (what == What::kOutputs && !options.raw) {
         make_readable(stored.description.task, std::span(out.values).subspan(begin, end - begin), out.columns);
       }
@@ -311,25 +321,25 @@ Predictions Predictor::predict_smiles(std::span<const std::string> smiles, const
   for (const auto& graph : graphs) {
     if (graph) good.push_back(&*graph);
   }
-  Predictions some = predict(good, options);
-  if (errors != nullptr) *errors = std::move(problems);
-  if (good.size() == graphs.size()) return some;
+  std::vector<std::string> overflows(good.size());
+  const Predictions some = impl_->run(good, Impl::What::kOutputs, options, errors == nullptr ? nullptr : &overflows);
 
   Predictions all;
   all.columns = some.columns;
   all.row_offsets = {0};
-  size_t next = 0;
-  for (const auto& graph : graphs) {
-    if (graph) {
-      all.values.insert(all.values.end(), some.values.begin() + some.row_offsets[next] * some.columns,
-                        some.values.begin() + some.row_offsets[next + 1] * some.columns);
-      ++next;
+  size_t next = 0;  // of `good`
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    if (graphs[i]) problems[i] = overflows[next++];
+    if (problems[i].empty()) {
+      all.values.insert(all.values.end(), some.values.begin() + some.row_offsets[next - 1] * some.columns,
+                        some.values.begin() + some.row_offsets[next] * some.columns);
     } else if (!node_task()) {
       all.values.insert(all.values.end(), static_cast<size_t>(all.columns), std::numeric_limits<double>::quiet_NaN());
     }
     all.rows = static_cast<int64_t>(all.values.size()) / all.columns;
     all.row_offsets.push_back(all.rows);
   }
+  if (errors != nullptr) *errors = std::move(problems);
   return all;
 }
 

@@ -72,7 +72,8 @@ class Predictor {
 
   // A row per graph, or per node for node tasks, in the order given. Eigenpairs that come with a graph are used as they are,
   // otherwise computed as the model was trained with. Throws Error, naming the graph, for one that breaks a rule of Graph
-  // or does not fit the model (other feature columns, a category without a row in its table).
+  // or does not fit the model (other feature columns, a category without a row in its table, numbers so large that the network
+  // overflows).
   Predictions predict(std::span<const Graph> graphs, const PredictOptions& options = {}) const;
   Predictions predict(std::span<const Graph* const> graphs, const PredictOptions& options = {}) const;
   Predictions predict(const Graph& graph, const PredictOptions& options = {}) const;

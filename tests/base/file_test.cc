@@ -98,6 +98,26 @@ TEST(FileWriter, WritesToADeviceWithoutReplacingIt) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
+TEST(FileWriter, ALinkStaysOne) {
+  const TemporaryFolder folder;
+  write_file(folder.file("target"), "old");
+  std::filesystem::create_symlink("target", folder.file("link"));
+  write_file(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_file(folder.file("target"), 100), "new");
+}
+
+TEST(FileWriter, RewritesItsBeginning) {
+  const TemporaryFolder folder;
+  FileWriter writer(folder.file("a"));
+  writer.write("rows: ?\nthe rows");
+  writer.rewrite_start("rows: 7");
+  writer.commit();
+  EXPECT_EQ(read_file(folder.file("a"), 100), "rows: 7\nthe rows");
+  FileWriter compressed(folder.file("a.gz"));
+  EXPECT_NE(error_of([&] { compressed.rewrite_start("x"); }).find("cannot be changed"), std::string::npos);
+}
+
 TEST(ReadFile, HasALimit) {
   TemporaryFolder folder;
   write_file(folder.file("a"), std::string(1000, 'x'));

@@ -788,6 +788,30 @@ TEST(Kernels, Rows) {
   }
 }
 
+// What overflowed must not come out of a ReLU, a clamp or a norm as a number like any other.
+TEST(Kernels, WhatIsNotANumberStaysThat) {
+  at_every_level(5900, "rows", [](const Kernels& k, Random& random) {
+    constexpr int64_t kRows = 3, kColumns = 35, kBad = kColumns + 20;
+    const Both bias = Both::normal(random, kColumns);
+    for (const double rate : {0.0, 0.2}) {
+      Both x = Both::normal(random, kRows * kColumns);
+      x.f[kBad] = std::numeric_limits<float>::quiet_NaN();
+      uint64_t bits = 0;
+      Dropout dropout;
+      do dropout = Dropout::make(rate, ++bits, 3);
+      while (dropout.factor(1, 20) == 0);
+      k.bias_relu(x.f.data(), kRows, kColumns, bias.f.data(), dropout, 0);
+      for (int64_t i = 0; i < kRows * kColumns; ++i) EXPECT_EQ(std::isnan(x.f[static_cast<size_t>(i)]), i == kBad) << i;
+    }
+    Both x = Both::normal(random, kRows * kColumns);
+    x.f[kBad] = 1e30F;  // its square is infinite
+    k.row_norm(x.f.data(), kRows, kColumns, bias.f.data(), bias.f.data(), 1e-5F, nullptr, nullptr);
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      EXPECT_EQ(std::isnan(x.f[static_cast<size_t>(i)]), i / kColumns == kBad / kColumns) << i;
+    }
+  });
+}
+
 TEST(Kernels, Adam) {
   for (const int64_t count : {1, 15, 16, 1000}) {
     at_every_level(6000, fmt::format("{} numbers", count), [&](const Kernels& k, Random& random) {
