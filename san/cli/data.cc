@@ -20,10 +20,10 @@ constexpr int kBadRowsShown = 20;
 void show(StreamOptions& options, ProgressBar& bar) {
   options.progress = [&bar](const Progress& progress) { bar.update(progress.done, progress.fraction); };
   options.on_bad_record = [&bar, shown = 0](const std::string& message) mutable {
-    if (shown == kBadRowsShown) fmt::print(stderr, "san: more bad records follow; they are counted\n");
+    if (shown == kBadRowsShown) say("san: more bad records follow; they are counted\n");
     if (shown++ >= kBadRowsShown) return;
     bar.clear();
-    fmt::print(stderr, "san: {}\n", message);
+    say("san: {}\n", message);
   };
 }
 
@@ -87,7 +87,7 @@ int prepare(int argc, char** argv) {
   const double seconds = bar.seconds();
   bar.clear();
   if (!data.rebuilt_because().empty()) {
-    fmt::print(stderr, "san: {}: built anew: {}\n", data.path(), data.rebuilt_because());
+    say("san: {}: built anew: {}\n", data.path(), data.rebuilt_because());
   }
   fmt::print("{} graphs, {} nodes, {} edges; labels: {}\n", with_commas(data.size()), with_commas(data.total_nodes()),
              with_commas(data.total_edges()),
@@ -96,8 +96,8 @@ int prepare(int argc, char** argv) {
                                   : fmt::format("was prepared before; opened in {:.1f} ms", 1000 * seconds));
   fmt::print("{}\n", data.path());
   if (data.bad_records() == 0) return kDone;
-  fmt::print(stderr, "san: {} of {} records are bad and were left out\n", with_commas(data.bad_records()),
-             with_commas(data.bad_records() + data.size()));
+  say("san: {} of {} records are bad and were left out\n", with_commas(data.bad_records()),
+      with_commas(data.bad_records() + data.size()));
   return kFailed;
 }
 
@@ -153,9 +153,13 @@ void write_and_print(const std::string& path, const Splits& splits, int64_t size
   validate(splits, size);
   write_splits(path, splits);
   // The file may be standard output: then it must be alone there.
-  fmt::print(path == "-" ? stderr : stdout, "{}: train {}, valid {}, test {}\n", path,
-             with_commas(std::ssize(splits.train)), with_commas(std::ssize(splits.valid)),
-             with_commas(std::ssize(splits.test)));
+  const std::string line = fmt::format("{}: train {}, valid {}, test {}\n", path, with_commas(std::ssize(splits.train)),
+                                       with_commas(std::ssize(splits.valid)), with_commas(std::ssize(splits.test)));
+  if (path == "-") {
+    say("{}", line);
+  } else {
+    fmt::print("{}", line);
+  }
 }
 
 int split(int argc, char** argv) {
@@ -176,7 +180,8 @@ int split(int argc, char** argv) {
   app.add_option("--seed", flags.seed, "random and stratified splits, k-fold")->capture_default_str();
   app.add_option("--by", flags.by, "stratified: which label column");
   app.add_option("--folds", flags.folds, "k-fold: how many")->check(CLI::Range(3, 1000))->capture_default_str();
-  app.add_option("--fold", flags.fold, "k-fold: only this one, from 0 (default: a file for each, FILE-0.json, ...)");
+  app.add_option("--fold", flags.fold, "k-fold: only this one, from 0 (default: a file for each, FILE-0.json, ...)")
+      ->check(CLI::Range(0, 999));
   app.add_flag("--stratify", flags.stratify, "k-fold: keep class proportions");
   app.add_option("--out", flags.out, "file to write")->capture_default_str();
   app.add_option("--cache", options.cache_folder,
@@ -187,6 +192,10 @@ int split(int argc, char** argv) {
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
 
+  SAN_CHECK(flags.kind != "k-fold" || flags.fold < flags.folds, "--fold {}: they are numbered 0..{}", flags.fold,
+            flags.folds - 1);
+  SAN_CHECK(flags.kind != "k-fold" || flags.fold >= 0 || flags.out != "-",
+            "--out -: of several folds only one can go to standard output: say which with --fold");
   const auto source = open_source(spec, source_options);
   const Dataset data = [&] {
     ProgressBar bar("reading", "graphs");
@@ -202,7 +211,6 @@ int split(int argc, char** argv) {
       write_and_print(flags.fold >= 0 ? flags.out : name.string(),
                       k_fold(data.size(), flags.folds, fold, flags.seed, labels), data.size());
     }
-    SAN_CHECK(flags.fold < flags.folds, "--fold {}: they are numbered 0..{}", flags.fold, flags.folds - 1);
   } else {
     write_and_print(flags.out, make_split(data, flags, options.threads), data.size());
   }
@@ -279,7 +287,7 @@ int run_data(int argc, char** argv) {
   }
   const bool help = name == "--help" || name == "-h";
   if (!name.empty() && !help) {
-    fmt::print(stderr, "san: unknown command 'data {}' (see san data --help)\n", printable(name));
+    say("san: unknown command 'data {}' (see san data --help)\n", printable(name));
     return kUsage;
   }
   std::FILE* out = help ? stdout : stderr;

@@ -1,11 +1,4 @@
 // san embed: what the network knows of graphs before its head, as features for other programs.
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-
 #include "san/base/file.h"
 #include "san/cli/commands.h"
 #include "san/cli/data_flags.h"
@@ -22,50 +15,30 @@ namespace {
 
 constexpr int kBlock = 64;
 
-// A matrix of floats in NumPy's format 1.0, written row by row: the number of rows goes into the header at the end. Under a
-// temporary name until commit().
+// A matrix of floats in NumPy's format 1.0, written row by row: the number of rows goes into the header at the end.
 class NpyWriter {
  public:
-  NpyWriter(std::string path, int columns)
-      : path_(std::move(path)), temporary_(fmt::format("{}.tmp{}", path_, ::getpid())), columns_(columns) {
-    file_ = std::fopen(temporary_.c_str(), "wb");
-    SAN_CHECK(file_ != nullptr, "{}: cannot write: {}", path_, std::strerror(errno));
-    write(header());
-  }
-  ~NpyWriter() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    std::remove(temporary_.c_str());
-  }
-  NpyWriter(const NpyWriter&) = delete;
-  NpyWriter& operator=(const NpyWriter&) = delete;
+  NpyWriter(const std::string& path, int columns) : file_(path), columns_(columns) { file_.write(header()); }
 
   void rows(std::string_view bytes) {
-    write(bytes);
+    file_.write(bytes);
     rows_ += static_cast<int64_t>(bytes.size() / sizeof(float)) / columns_;
   }
   void commit() {
-    check(std::fseek(file_, 0, SEEK_SET) == 0);
-    write(header());
-    check(std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0);
-    std::FILE* file = std::exchange(file_, nullptr);
-    check(std::fclose(file) == 0);
-    check(std::rename(temporary_.c_str(), path_.c_str()) == 0);
+    file_.rewrite_start(header());
+    file_.commit();
   }
 
  private:
-  void check(bool good) const { SAN_CHECK(good, "{}: cannot write: {}", path_, std::strerror(errno)); }
-  void write(std::string_view bytes) { check(std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()); }
   std::string header() const {  // 128 bytes, whatever the number of rows
     std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows_, columns_);
     text.resize(117, ' ');
     return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + text + '\n';
   }
 
-  std::string path_, temporary_;
+  FileWriter file_;
   int columns_;
   int64_t rows_ = 0;
-  std::FILE* file_ = nullptr;
 };
 
 struct Flags {
@@ -108,7 +81,7 @@ class Embedding {
     stream.skip_bad_records = flags_.skip;
     stream.on_bad_record = [&](const std::string& message) {
       bar.clear();
-      fmt::print(stderr, "san: {}\n", message);
+      say("san: {}\n", message);
     };
     stream.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
     const auto take = [&](StreamBlock& block) {
@@ -126,38 +99,37 @@ class Embedding {
       }
       csv.write(ids);
     };
-    const int64_t skipped = stream_blocks(
-        *source, stream, kBlock, [&](StreamBlock& b) { work(b); }, take);
+    const ModelConfig* model = &description.model;
+    const auto work = [&](StreamBlock& block) {
+      fill_block(block, {&model, 1},
+                 [this](std::span<const Graph* const> graphs, std::string& text) { append_rows(graphs, text); });
+    };
+    const int64_t skipped = stream_blocks(*source, stream, kBlock, work, take);
     bar.clear();
     SAN_CHECK(bar.done() + skipped > 0, "{}: nothing to embed in it", flags_.data);
     if (matrix) matrix->commit();
     csv.commit();
     if (skipped == 0) return kDone;
-    fmt::print(stderr, "san: {} of {} records could not be read and have no embedding\n", skipped,
-               skipped + bar.done());
+    say("san: {} of {} records could not be read and have no embedding\n", skipped, skipped + bar.done());
     return kFailed;
   }
 
  private:
-  void work(StreamBlock& block) const {
-    const ModelConfig* model = &predictor_.description().model;
-    const std::vector<const Graph*> graphs = fitting_graphs(block, {&model, 1});
-    if (graphs.empty()) return;
+  void append_rows(std::span<const Graph* const> graphs, std::string& text) const {
     const Predictions table = predictor_.embed(graphs, flags_.nodes);
     for (size_t g = 0; g < graphs.size(); ++g) {
       for (int64_t row = table.row_offsets[g]; row < table.row_offsets[g + 1]; ++row) {
-        if (!npy_) append_csv_field(block.text, graphs[g]->id);
-        if (!npy_ && per_node_) fmt::format_to(std::back_inserter(block.text), ",{}", row - table.row_offsets[g]);
+        if (!npy_) append_csv_field(text, graphs[g]->id);
+        if (!npy_ && per_node_) fmt::format_to(std::back_inserter(text), ",{}", row - table.row_offsets[g]);
         for (const double wide : table.row(row)) {
           const auto value = static_cast<float>(wide);
-          SAN_CHECK(std::isfinite(value), "graph '{}': the embedding is not a finite number", printable(graphs[g]->id));
           if (npy_) {
-            block.text.append(reinterpret_cast<const char*>(&value), sizeof value);
+            text.append(reinterpret_cast<const char*>(&value), sizeof value);
           } else {
-            fmt::format_to(std::back_inserter(block.text), ",{:.9g}", value);
+            fmt::format_to(std::back_inserter(text), ",{:.9g}", value);
           }
         }
-        if (!npy_) block.text += '\n';
+        if (!npy_) text += '\n';
       }
     }
   }

@@ -39,6 +39,7 @@ int run_eval(int argc, char** argv) {
   app.add_flag("--published-metrics", published, "also means of batch means, as the published program reports them");
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
+  SAN_CHECK(splits_file.empty() || part != "all", "--splits goes with --part train, valid or test");
   if (threads == 0) threads = available_threads();
 
   StoredModel model = read_model(model_folder);
@@ -55,10 +56,14 @@ int run_eval(int argc, char** argv) {
   prepare.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
   prepare.on_bad_record = [&](const std::string& message) {
     bar.clear();
-    fmt::print(stderr, "san: {}\n", message);
+    say("san: {}\n", message);
   };
   const Dataset data = Dataset::prepare(*source, prepare);
   bar.clear();
+  const bool per_node = model.description.model.readout == Readout::kNode;
+  SAN_CHECK((!data.node_labels() && data.label_columns() == 0) || data.node_labels() == per_node,
+            "{}: has labels of {}, the model predicts {}", data_path, per_node ? "graphs" : "nodes",
+            per_node ? "nodes" : "graphs");
 
   std::vector<int64_t> graphs(static_cast<size_t>(data.size()));
   std::iota(graphs.begin(), graphs.end(), 0);
@@ -77,7 +82,10 @@ int run_eval(int argc, char** argv) {
   if (published) {
     for (const auto& [name, value] : result.published_metrics) fmt::print("published_{} {:.6g}\n", name, value);
   }
-  return kDone;
+  if (data.bad_records() == 0) return kDone;
+  say("san: {} of {} records are bad and were left out\n", with_commas(data.bad_records()),
+      with_commas(data.bad_records() + data.size()));
+  return kFailed;
 }
 
 }  // namespace san::cli

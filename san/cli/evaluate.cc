@@ -1,6 +1,7 @@
 #include "san/cli/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "san/model/network.h"
 #include "san/model/predictor.h"
@@ -38,7 +39,7 @@ EvalResult evaluate_graphs(StoredModel model, const Dataset& data, const std::ve
     }
   }
   EvalResult out;
-  out.labelled = labelled && !labels.empty();
+  out.labelled = labelled && std::any_of(labels.begin(), labels.end(), [](double x) { return !std::isnan(x); });
   if (!out.labelled) return out;
   out.loss = output_loss(task, outputs, columns, labels);
   make_readable(task, outputs, columns);

@@ -1,5 +1,8 @@
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "san/cli/evaluate.h"
 #include "san/cli/main.h"
 #include "san/train/trainer.h"
@@ -18,7 +21,9 @@ EvalResult evaluate_graphs(StoredModel model, const Dataset& data, const std::ve
                            int threads) {
   at::set_num_threads(threads);
   Evaluation result = evaluate(model, data, graphs, batch_size);
-  return {!result.labels.empty(), result.loss, std::move(result.metrics), std::move(result.published_metrics)};
+  const bool labelled =
+      std::any_of(result.labels.begin(), result.labels.end(), [](double label) { return !std::isnan(label); });
+  return {labelled, result.loss, std::move(result.metrics), std::move(result.published_metrics)};
 }
 
 }  // namespace san::cli

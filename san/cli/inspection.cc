@@ -100,8 +100,9 @@ void append_categories(std::string& out, const char* what, const std::vector<Cat
     out += fmt::format("  {} column {}: {}{} categories, highest {}:", what, c, columns[c].others > 0 ? "over " : "",
                        sorted.size(), columns[c].counts.empty() ? 0 : columns[c].counts.rbegin()->first);
     for (size_t i = 0; i < sorted.size() && i < kCategoriesShown; ++i) {
-      out += fmt::format("{} {} {:.2g} %", i == 0 ? "" : ",", category_name(sorted[i].second, zinc_atoms),
-                         -100.0 * static_cast<double>(sorted[i].first) / static_cast<double>(total));
+      const double share = -100.0 * static_cast<double>(sorted[i].first) / static_cast<double>(total);
+      out += fmt::format("{} {} {:.{}g} %", i == 0 ? "" : ",", category_name(sorted[i].second, zinc_atoms), share,
+                         share < 99.5 ? 2 : 3);
     }
     out += sorted.size() > kCategoriesShown ? ", ...\n" : "\n";
   }

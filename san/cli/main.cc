@@ -11,6 +11,7 @@
 
 #include "san/base/error.h"
 #include "san/cli/commands.h"
+#include "san/cli/progress.h"
 
 namespace {
 
@@ -82,8 +83,8 @@ int start_torch_program(const std::string& command, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "-h" || name == "help") return print_usage(stdout), 0;
-  if (name == "--version") return fmt::print("san {}\n", SAN_VERSION), 0;
+  if (name == "--help" || name == "-h" || name == "help") return guarded([] { return print_usage(stdout), 0; });
+  if (name == "--version") return guarded([] { return fmt::print("san {}\n", SAN_VERSION), 0; });
   for (const Command& command : kCommands) {
     if (name != command.name) continue;
     return guarded([&] {
@@ -96,7 +97,7 @@ int main(int argc, char** argv) {
   if (name.empty()) {
     print_usage(stderr);
   } else {
-    fmt::print(stderr, "san: unknown command '{}' (see san --help)\n", san::printable(name));
+    san::cli::say("san: unknown command '{}' (see san --help)\n", san::printable(name));
   }
   return san::cli::kUsage;
 }

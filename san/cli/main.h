@@ -16,7 +16,7 @@ inline constexpr int kUsage = 2;   // wrong flags
 // Parses; prints help or a usage error. Returns true when the command should go on, else `exit_code` is set.
 bool parse_flags(CLI::App& app, int argc, char** argv, int& exit_code);
 
-// Runs `command`, turning exceptions into one line on stderr: "san: what is wrong".
+// Runs `command`, turning exceptions, and a stdout that could not be written, into one line on stderr: "san: what is wrong".
 int guarded(const std::function<int()>& command);
 
 // Replaces this process by `san-torch COMMAND`, flags as in argv[1..argc). Throws Error when it cannot be started. In main.cc.

@@ -31,7 +31,8 @@ std::unique_ptr<GraphSource> open_input(const std::string& data, SourceOptions s
   return open_source(data, source);
 }
 
-std::vector<const Graph*> fitting_graphs(StreamBlock& block, std::span<const ModelConfig* const> models) {
+void fill_block(StreamBlock& block, std::span<const ModelConfig* const> models,
+                const std::function<void(std::span<const Graph* const>, std::string&)>& append_rows) {
   std::vector<const Graph*> graphs;
   for (size_t i = 0; i < block.graphs.size(); ++i) {
     const Streamed& item = *block.graphs[i];
@@ -42,7 +43,25 @@ std::vector<const Graph*> fitting_graphs(StreamBlock& block, std::span<const Mod
       block.problems[i] = error.what();
     }
   }
-  return graphs;
+  if (graphs.empty()) return;
+  try {
+    append_rows(graphs, block.text);
+    return;
+  } catch (const Error&) {
+    // One graph of them is too much for the network: which?
+    block.text.clear();
+  }
+  for (size_t i = 0; i < block.graphs.size(); ++i) {
+    if (!block.problems[i].empty()) continue;
+    const Graph* graph = &block.graphs[i]->graph;
+    const size_t length = block.text.size();
+    try {
+      append_rows({&graph, 1}, block.text);
+    } catch (const Error& error) {
+      block.text.resize(length);
+      block.problems[i] = fmt::format("{}: {}", block.graphs[i]->where, error.what());
+    }
+  }
 }
 
 void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what) {

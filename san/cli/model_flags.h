@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,8 +32,10 @@ void add_input_flags(CLI::App& app, std::string& data, SourceOptions& source);
 // Opens them as the model reads them: its featuriser, labels not needed.
 std::unique_ptr<GraphSource> open_input(const std::string& data, SourceOptions source, const ModelDescription& model);
 
-// The block's graphs that all the models can read; the others become the block's problems.
-std::vector<const Graph*> fitting_graphs(StreamBlock& block, std::span<const ModelConfig* const> models);
+// Fills block.text by `append_rows` with the rows of its graphs; those that not all models can read, and those for which
+// append_rows throws Error, become the block's problems.
+void fill_block(StreamBlock& block, std::span<const ModelConfig* const> models,
+                const std::function<void(std::span<const Graph* const>, std::string&)>& append_rows);
 
 // --batch-size auto | N, kept as 0 for auto.
 void add_batch_size_flag(CLI::App& app, int& batch_size, const std::string& what);

@@ -19,11 +19,6 @@ namespace {
 // Records that one thread works on at a time: small change in memory, some milliseconds of work.
 constexpr int kAutoBlock = 64, kMaxBlock = 4096;
 
-// A model that gives such a number is broken: no row of it is worth having.
-struct NotFinite : Error {
-  using Error::Error;
-};
-
 class Predicting {
  public:
   Predicting(const PredictFlags& flags, std::vector<StoredModel> members) : flags_(flags) {
@@ -46,7 +41,7 @@ class Predicting {
     stream.skip_bad_records = flags_.on_error == "skip";
     stream.on_bad_record = [&](const std::string& message) {
       bar.clear();
-      fmt::print(stderr, "san: {}\n", message);
+      say("san: {}\n", message);
     };
     stream.progress = [&](const Progress& progress) { bar.update(progress.done, progress.fraction); };
     const int block = flags_.batch_size == 0 ? kAutoBlock : std::min(flags_.batch_size, kMaxBlock);
@@ -57,11 +52,11 @@ class Predicting {
     SAN_CHECK(done + skipped > 0, "{}: nothing to predict in it", flags_.data);
     writer.commit();
     if (bar.seconds() >= 1) {
-      fmt::print(stderr, "{} graphs in {:.1f} s, {}/s\n", with_commas(done), bar.seconds(),
-                 with_commas(std::lround(static_cast<double>(done) / bar.seconds())));
+      say("{} graphs in {:.1f} s, {}/s\n", with_commas(done), bar.seconds(),
+          with_commas(std::lround(static_cast<double>(done) / bar.seconds())));
     }
     if (skipped == 0) return kDone;
-    fmt::print(stderr, "san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done);
+    say("san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done);
     return kFailed;
   }
 
@@ -69,25 +64,8 @@ class Predicting {
   void work(StreamBlock& block) const {
     std::vector<const ModelConfig*> models;
     for (const Predictor& network : networks_) models.push_back(&network.description().model);
-    const std::vector<const Graph*> graphs = fitting_graphs(block, models);
-    if (graphs.empty()) return;
-    try {
-      append_rows(graphs, block.text);
-    } catch (const NotFinite&) {
-      throw;
-    } catch (const Error&) {
-      // One graph of them is too much for the network: which?
-      block.text.clear();
-      for (size_t i = 0; i < block.graphs.size(); ++i) {
-        if (!block.problems[i].empty()) continue;
-        const Graph* graph = &block.graphs[i]->graph;
-        try {
-          append_rows({&graph, 1}, block.text);
-        } catch (const Error& error) {
-          block.problems[i] = fmt::format("{}: {}", block.graphs[i]->where, error.what());
-        }
-      }
-    }
+    fill_block(block, models,
+               [this](std::span<const Graph* const> graphs, std::string& text) { append_rows(graphs, text); });
   }
 
   void append_rows(std::span<const Graph* const> graphs, std::string& text) const {
@@ -102,13 +80,7 @@ class Predicting {
       for (int64_t row = first.row_offsets[g]; row < first.row_offsets[g + 1]; ++row) {
         append_csv_field(text, graphs[g]->id);
         if (networks_[0].node_task()) fmt::format_to(std::back_inserter(text), ",{}", row - first.row_offsets[g]);
-        const auto add = [&](double value) {
-          if (!std::isfinite(value)) {
-            throw NotFinite(
-                fmt::format("graph '{}': the model's output is not a finite number", printable(graphs[g]->id)));
-          }
-          fmt::format_to(std::back_inserter(text), ",{:.9g}", value);
-        };
+        const auto add = [&](double value) { fmt::format_to(std::back_inserter(text), ",{:.9g}", value); };
         std::vector<double> deviations;
         for (int64_t i = row * first.columns; i < (row + 1) * first.columns; ++i) {
           const auto at = static_cast<size_t>(i);
@@ -142,8 +114,7 @@ int run_predict(int argc, char** argv) {
     if (!Network::unsupported(member.description.model).empty()) return start_torch_program("predict", argc, argv);
     if (flags.precision != "auto" || !imported(member.description)) continue;
     if (torch_program_present()) return start_torch_program("predict", argc, argv);
-    fmt::print(stderr,
-               "san: an imported model is predicted in double precision, but san-torch is not here: in float\n");
+    say("san: an imported model is predicted in double precision, but san-torch is not here: in float\n");
     break;
   }
   return Predicting(flags, std::move(members)).run();

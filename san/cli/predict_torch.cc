@@ -2,12 +2,15 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "san/base/file.h"
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
 #include "san/cli/model_flags.h"
+#include "san/cli/progress.h"
 #include "san/data/batch.h"
 #include "san/data/csv.h"
 #include "san/data/stream.h"
@@ -45,38 +48,71 @@ class Predicting {
     }
     stream.threads = options_.threads;
     stream.skip_bad_records = options_.on_error == "skip";
-    stream.on_bad_record = [](const std::string& message) { fmt::print(stderr, "san: {}\n", message); };
+    stream.on_bad_record = [](const std::string& message) { say("san: {}\n", message); };
     const auto check = [&](Streamed& item) {
       for (const StoredModel& member : stored_) check_graph(member.description.model, item.graph, item.where);
     };
-    const int64_t skipped = stream_graphs(*source, stream, check, [&](Streamed& item) { add(std::move(item.graph)); });
+    const int64_t unread = stream_graphs(*source, stream, check, [&](Streamed& item) { add(std::move(item)); });
     predict();
+    const int64_t skipped = unread + overflown_;
     SAN_CHECK(done_ + skipped > 0, "{}: nothing to predict in it", options_.data);
     writer_.commit();
     if (skipped == 0) return kDone;
-    fmt::print(stderr, "san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done_);
+    say("san: {} of {} records could not be read and have no prediction\n", skipped, skipped + done_);
     return kFailed;
   }
 
  private:
   bool node_task() const { return description_.model.readout == Readout::kNode; }
 
-  void add(Graph graph) {
-    const int64_t nodes = graph.num_nodes;
-    const int64_t cost = description_.model.full() ? nodes * nodes : static_cast<int64_t>(graph.edges.size());
-    if (static_cast<int>(graphs_.size()) >= (options_.batch_size > 0 ? options_.batch_size : kAutoBatch) ||
+  void add(Streamed item) {
+    const int64_t nodes = item.graph.num_nodes;
+    const int64_t cost = description_.model.full() ? nodes * nodes : static_cast<int64_t>(item.graph.edges.size());
+    if (static_cast<int>(gathered_.size()) >= (options_.batch_size > 0 ? options_.batch_size : kAutoBatch) ||
         pairs_ + cost > kPairsPerBatch)
       predict();
-    graphs_.push_back(std::move(graph));
+    gathered_.push_back(std::move(item));
     pairs_ += cost;
   }
 
   // Predicts what has gathered and writes its rows.
   void predict() {
-    if (graphs_.empty()) return;
-    std::vector<const Graph*> pointers;
-    for (const Graph& graph : graphs_) pointers.push_back(&graph);
-    const Batch batch = make_batch(pointers, description_.input.spectral.num_pairs);
+    std::vector<const Graph*> graphs;
+    for (const Streamed& item : gathered_) graphs.push_back(&item.graph);
+    if (graphs.empty()) return;
+    std::optional<std::string> rows;
+    try {
+      rows = rows_of(graphs);
+    } catch (const Error&) {
+      // One graph of them is too much for the network: which?
+      for (const Streamed& item : gathered_) predict_alone(item);
+    }
+    if (rows) {
+      writer_.write(*rows);
+      done_ += std::ssize(graphs);
+    }
+    gathered_.clear();
+    pairs_ = 0;
+  }
+
+  void predict_alone(const Streamed& item) {
+    const Graph* graph = &item.graph;
+    std::string rows;
+    try {
+      rows = rows_of({&graph, 1});
+    } catch (const Error& error) {
+      const std::string message = fmt::format("{}: {}", item.where, error.what());
+      if (options_.on_error != "skip") fail("{}", message);
+      say("san: {}\n", message);
+      ++overflown_;
+      return;
+    }
+    writer_.write(rows);
+    ++done_;
+  }
+
+  std::string rows_of(std::span<const Graph* const> graphs) {
+    const Batch batch = make_batch(graphs, description_.input.spectral.num_pairs);
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> results;
     for (size_t k = 0; k < networks_.size(); ++k) {
@@ -94,22 +130,18 @@ class Predicting {
     table = table.contiguous();
     const double* values = table.data_ptr<double>();
     std::string rows;
-    for (const Graph& graph : graphs_) {
-      for (int32_t row = 0; row < (node_task() ? graph.num_nodes : 1); ++row) {
-        append_csv_field(rows, graph.id);
+    for (const Graph* graph : graphs) {
+      for (int32_t row = 0; row < (node_task() ? graph->num_nodes : 1); ++row) {
+        append_csv_field(rows, graph->id);
         if (node_task()) rows += fmt::format(",{}", row);
         for (int64_t i = 0; i < table.size(1); ++i) {
-          SAN_CHECK(std::isfinite(*values), "graph '{}': the model's output is not a finite number",
-                    printable(graph.id));
+          SAN_CHECK(std::isfinite(*values), "graph '{}': the network's numbers overflow", printable(graph->id));
           rows += fmt::format(",{:.9g}", *values++);
         }
         rows += '\n';
       }
     }
-    writer_.write(rows);
-    done_ += static_cast<int64_t>(graphs_.size());
-    graphs_.clear();
-    pairs_ = 0;
+    return rows;
   }
 
   const PredictFlags& options_;
@@ -117,8 +149,8 @@ class Predicting {
   const ModelDescription& description_;
   std::vector<nn::SanModel> networks_;
   FileWriter writer_;
-  std::vector<Graph> graphs_;
-  int64_t pairs_ = 0, done_ = 0;
+  std::vector<Streamed> gathered_;
+  int64_t pairs_ = 0, done_ = 0, overflown_ = 0;
 };
 
 }  // namespace

@@ -1,12 +1,10 @@
 #include "san/cli/progress.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 namespace san::cli {
 namespace {
@@ -75,10 +73,10 @@ void ProgressBar::update(int64_t done, double fraction) {
   if (fraction > 0) line += fmt::format(", {} left", clock_time(elapsed * (1 - fraction) / fraction));
   if (terminal_) {
     line.resize(std::min(line.size(), terminal_width() - 1));  // a line that wraps could not be redrawn
-    fmt::print(stderr, "\r{}\x1b[K", line);
+    say("\r{}\x1b[K", line);
     drawn_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say("{}\n", line);
   }
   std::fflush(stderr);
 }

@@ -1,11 +1,22 @@
-// A progress line on stderr: a bar that is redrawn in place on a terminal, now and then a plain line otherwise.
+// What the program says on stderr: messages, and a progress line: a bar that is redrawn in place on a terminal, now and then a plain line otherwise.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <string>
+#include <utility>
 
 namespace san::cli {
+
+// A message for the user, on stderr. That it cannot be written (a full disk, a closed terminal) must not cost the work it speaks of.
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+}
 
 // 1234567 -> "1,234,567"
 std::string with_commas(int64_t number);

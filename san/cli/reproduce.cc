@@ -14,6 +14,7 @@
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
+#include "san/cli/progress.h"
 #include "san/cli/training.h"
 #include "san/data/csv.h"
 #include "san/graph/jsonl.h"
@@ -208,6 +209,8 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
     if (gamma) set_option(group.config, fmt::format("model.gamma={}", *gamma));
     for (const std::string& assignment : options.set) {
       SAN_CHECK(!gamma || !assignment.starts_with("model.gamma"), "--gamma and --set {}: one of the two", assignment);
+      SAN_CHECK(!assignment.starts_with("train.seed") && !assignment.starts_with("data.fold="),
+                "--set {}: --seeds says which are trained", assignment);
       set_option(group.config, assignment);
     }
     if (options.epochs >= 0) set_option(group.config, fmt::format("train.epochs={}", options.epochs));
@@ -257,7 +260,11 @@ void check_runs_there(const fs::path& group, const RunConfig& config) {
     const fs::path& folder = entry.path();
     if (!folder.filename().string().starts_with("seed-") || !is_begun(folder)) continue;
     RunConfig there;
-    read_toml(there, folder / "config.toml");
+    try {
+      read_toml(there, folder / "config.toml");
+    } catch (const Error&) {
+      continue;  // todo_of() says so when it is that run's turn
+    }
     const std::vector<Difference> changed = conflicts(there, config);
     SAN_CHECK(changed.empty(), "{}: was trained with {} = {}, now {} is asked for; choose another --out or --label",
               folder.string(), changed[0].name, changed[0].a, changed[0].b);
@@ -267,6 +274,8 @@ void check_runs_there(const fs::path& group, const RunConfig& config) {
 // What a run folder still needs.
 Todo todo_of(const fs::path& folder, const RunConfig& config) {
   if (!is_begun(folder)) return Todo::kBegin;
+  RunConfig there;
+  read_toml(there, folder / "config.toml");  // refuses a damaged one
   if (!fs::exists(folder / "result.json")) return Todo::kResume;
   const TrainResult result = read_result(folder / "result.json");
   const TrainConfig& train = config.train;
@@ -295,7 +304,7 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
     const fs::path folder = out / group.name / fmt::format("seed-{}", seed);
     const auto failed = [&](const Error& error) {
       const std::string message = error.what();
-      fmt::print(stderr, "san: {}{}\n", message.starts_with(folder.string()) ? "" : folder.string() + ": ", message);
+      say("san: {}{}\n", message.starts_with(folder.string()) ? "" : folder.string() + ": ", message);
       outcome = Outcome::kSomeFailed;
     };
     RunConfig config = group.config;
@@ -313,10 +322,10 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
       continue;
     }
     if (!options.quiet) {
-      fmt::print(stderr, "{}: {}\n", folder.string(),
-                 todo == Todo::kNothing ? "done before"
-                 : todo == Todo::kBegin ? "beginning"
-                                        : "going on");
+      say("{}: {}\n", folder.string(),
+          todo == Todo::kNothing ? "done before"
+          : todo == Todo::kBegin ? "beginning"
+                                 : "going on");
     }
     if (todo == Todo::kNothing) continue;
     if (!data && !stop_requested()) data = prepare_data(config, options.threads, options.quiet);
@@ -438,6 +447,12 @@ int run_reproduce(int argc, char** argv) {
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
 
+  if (options.report_only) {
+    for (const char* name :
+         {"--variant", "--gamma", "--seeds", "--data", "--set", "--label", "--time-limit", "--epochs"}) {
+      SAN_CHECK(app.count(name) == 0, "{} says what to train, and --report-only trains nothing", name);
+    }
+  }
   const bool all = options.benchmark == "all";
   if (!all) benchmark_of(options.benchmark);  // refuses unknown ones
   SAN_CHECK(!all || options.report_only, "all: goes with --report-only; train one data set after the other");
@@ -446,7 +461,7 @@ int run_reproduce(int argc, char** argv) {
   Outcome outcome = Outcome::kDone;
   if (!options.report_only) outcome = train_all(options, benchmark_of(options.benchmark), command, out);
   if (outcome == Outcome::kStopped && !fs::exists(out / "reproduce.json")) {
-    fmt::print(stderr, "\nsan: stopped before anything was trained\n");
+    say("\nsan: stopped before anything was trained\n");
     return kFailed;
   }
   const std::vector<Reproduction> reproductions = read_results(out, options.benchmark);
@@ -458,8 +473,7 @@ int run_reproduce(int argc, char** argv) {
   fmt::print("{}results: {}, {}\n", outcome == Outcome::kDone ? "" : "so far, ", (out / "results.md").string(),
              (out / "results.html").string());
   if (outcome == Outcome::kDone) return kDone;
-  fmt::print(
-      stderr, "\nsan: {}: {}\n",
+  say("\nsan: {}: {}\n",
       outcome == Outcome::kStopped ? "stopped; go on with" : "some runs failed, the others are done; try again with",
       command);
   return kFailed;

@@ -12,6 +12,7 @@
 #include "san/base/file.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
+#include "san/cli/progress.h"
 #include "san/data/source.h"
 #include "san/spectral/distances.h"
 #include "san/spectral/spectrum.h"
@@ -143,7 +144,7 @@ void draw_molecule([[maybe_unused]] const Request& request, const Graph& graph, 
   const auto svg = draw_svg(graph.smiles, panels, options, error);
   SAN_CHECK(svg, "{}", error);
   write_file(request.svg, *svg);
-  fmt::print(stderr, "drawn: {}\n", request.svg);
+  say("drawn: {}\n", request.svg);
 #else
   fail("this san was built without RDKit and cannot draw molecules");
 #endif
@@ -176,7 +177,7 @@ int64_t for_each_graph(const std::string& input, const std::function<bool(const 
         throw RecordError(fmt::format("{}: {}", where, error.what()));
       }
     } catch (const RecordError& error) {
-      fmt::print(stderr, "san: {}\n", error.what());
+      say("san: {}\n", error.what());
       ++bad;
     }
   }
@@ -261,6 +262,7 @@ int run_spectrum(int argc, char** argv) {
   });
   SAN_CHECK(found || request.graph_id.empty(), "{}: no graph has the id '{}'", request.input,
             printable(request.graph_id));
+  SAN_CHECK(found || bad > 0, "{}: there is no graph in it", request.input);
   return bad == 0 ? kDone : kFailed;
 }
 

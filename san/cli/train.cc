@@ -7,6 +7,7 @@
 #include "san/base/parallel.h"
 #include "san/cli/commands.h"
 #include "san/cli/main.h"
+#include "san/cli/progress.h"
 #include "san/cli/training.h"
 #include "san/model/model_folder.h"
 
@@ -20,8 +21,17 @@ struct Options {
   bool quiet = false, list_options = false;
 };
 
+// As a string of TOML, so that a column called "1" stays a string.
+std::string quoted(const char* flag, const nlohmann::json& text) {
+  try {
+    return text.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail("{}: its text is not UTF-8, as configuration files must be", flag);
+  }
+}
+
 int interrupted(const std::filesystem::path& folder) {
-  fmt::print(stderr, "\nsan: stopped; go on with: san train --resume {}\n", folder.string());
+  say("\nsan: stopped; go on with: san train --resume {}\n", folder.string());
   return kFailed;
 }
 
@@ -34,7 +44,7 @@ int train_ensemble(const RunConfig& config, const Dataset& data, const std::file
     one.train.seed = config.train.seed + k;
     const std::filesystem::path run = folder / fmt::format("seed-{}", one.train.seed);
     const bool resume = has_checkpoint(run);
-    if (!quiet) fmt::print(stderr, "member {}/{}: {}{}\n", k + 1, members, run.string(), resume ? " (resuming)" : "");
+    if (!quiet) say("member {}/{}: {}{}\n", k + 1, members, run.string(), resume ? " (resuming)" : "");
     const TrainResult result = train_one(one, data, run, resume, command, quiet);
     if (result.interrupted) return interrupted(run);
     print_result(result, run);
@@ -68,12 +78,11 @@ int run_train(int argc, char** argv) {
            help)
         ->group(group);
   };
-  // Strings are quoted for TOML, so that a column called "1" stays a string.
   const auto text_flag = [&](const char* name, const char* option, const char* help, const char* group) {
     app.add_option_function<std::string>(
            name,
-           [&assignments, option](const std::string& value) {
-             assignments.push_back(fmt::format("{}={}", option, nlohmann::json(value).dump()));
+           [&assignments, name, option](const std::string& value) {
+             assignments.push_back(fmt::format("{}={}", option, quoted(name, value)));
            },
            help)
         ->group(group);
@@ -84,7 +93,7 @@ int run_train(int argc, char** argv) {
   app.add_option_function<std::vector<std::string>>(
          "--target-columns",
          [&](const std::vector<std::string>& names) {
-           assignments.push_back("data.target_columns=" + nlohmann::json(names).dump());
+           assignments.push_back("data.target_columns=" + quoted("--target-columns", names));
          },
          "CSV columns to learn; blank = missing")
       ->delimiter(',')
@@ -143,16 +152,21 @@ int run_train(int argc, char** argv) {
   validate(config);
   if (resume && config.train.schedule == ScheduleKind::kCosine && config.train.epochs != epochs_before &&
       !options.quiet) {
-    fmt::print(stderr, "san: the learning rate goes on along a cosine over {} epochs instead of {}\n",
-               config.train.epochs, epochs_before);
+    say("san: the learning rate goes on along a cosine over {} epochs instead of {}\n", config.train.epochs,
+        epochs_before);
   }
+  SAN_CHECK(!resume || options.ensemble == 1, "--ensemble goes without --resume: its own command goes on with it");
+  SAN_CHECK(options.ensemble == 1 || !std::filesystem::exists(folder / "config.toml"),
+            "{}: holds a run of one network; choose another --out for an ensemble", folder.string());
+  SAN_CHECK(options.ensemble > 1 || !std::filesystem::exists(folder / "model" / "ensemble.json"),
+            "{}: holds an ensemble; choose another --out", folder.string());
 
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
   stop_on_signals();
   const std::optional<Dataset> data = prepare_data(config, options.threads, options.quiet);
   if (!data && resume) return interrupted(folder);
-  if (!data) return fmt::print(stderr, "\nsan: stopped before anything was trained\n"), kFailed;
+  if (!data) return say("\nsan: stopped before anything was trained\n"), kFailed;
   if (options.ensemble > 1) return train_ensemble(config, *data, folder, options.ensemble, command, options.quiet);
   const TrainResult result = train_one(config, *data, folder, resume, command, options.quiet);
   if (result.interrupted) return interrupted(folder);

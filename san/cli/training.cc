@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "san/cli/progress.h"
+#include "san/train/reproduction.h"
 
 namespace san::cli {
 namespace {
@@ -34,20 +36,18 @@ class Display {
     if (quiet_) return;
     if (p.record == nullptr) {
       if (!live_) return;
-      fmt::print(stderr, "\r\033[Kepoch {:>3}/{}  {:>4}/{} batches  {:.0f} graphs/s  loss {:.4f}{}  ETA {}",
-                 p.epoch + 1, p.epochs, p.batch, p.batches, p.graphs_per_second, p.loss, best_,
-                 duration(p.seconds_left));
+      say("\r\033[Kepoch {:>3}/{}  {:>4}/{} batches  {:.0f} graphs/s  loss {:.4f}{}  ETA {}", p.epoch + 1, p.epochs,
+          p.batch, p.batches, p.graphs_per_second, p.loss, best_, duration(p.seconds_left));
       return;
     }
     const EpochRecord& r = *p.record;
     const auto& metrics = r.valid_metrics.empty() ? r.train_metrics : r.valid_metrics;
     const char* part = r.valid_metrics.empty() ? "train" : "valid";
     if (p.best && !metrics.empty()) best_ = fmt::format("  best {} {:.4f}", metrics[0].first, metrics[0].second);
-    fmt::print(stderr, "{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n",
-               live_ ? "\r\033[K" : "", r.epoch, p.epochs, r.train_loss, part,
-               r.valid_metrics.empty() ? r.train_loss : r.valid_loss, metrics_text(metrics),
-               r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate,
-               p.graphs_per_second, p.best ? "  *" : "");
+    say("{}epoch {:>3}/{}  loss {:.4f}  {} loss {:.4f}  {}{}  lr {:.2g}  {:.0f} graphs/s{}\n", live_ ? "\r\033[K" : "",
+        r.epoch, p.epochs, r.train_loss, part, r.valid_metrics.empty() ? r.train_loss : r.valid_loss,
+        metrics_text(metrics), r.test_metrics.empty() ? "" : "  test " + metrics_text(r.test_metrics), r.learning_rate,
+        p.graphs_per_second, p.best ? "  *" : "");
   }
 
  private:
@@ -102,7 +102,7 @@ std::optional<Dataset> prepare_data(const RunConfig& config, int threads, bool q
   };
   options.on_bad_record = [&](const std::string& message) {
     bar.clear();
-    fmt::print(stderr, "san: {}\n", message);
+    say("san: {}\n", message);
   };
   try {
     return Dataset::prepare(*source, options);
@@ -112,9 +112,28 @@ std::optional<Dataset> prepare_data(const RunConfig& config, int threads, bool q
   }
 }
 
+namespace {
+
+// A run keeps what it was begun with, but for its limits: a report that names other options would be untrue.
+void check_unchanged(const RunConfig& now, const std::filesystem::path& folder) {
+  constexpr std::string_view kMayChange[] = {"train.min_lr", "train.patience", "train.early_stopping",
+                                             "train.eval_test_every", "train.engine"};
+  RunConfig begun;
+  read_toml(begun, folder / "config.toml");
+  std::vector<Difference> changed = differences(begun, now);
+  std::erase_if(changed, [&](const Difference& difference) {
+    return std::find(std::begin(kMayChange), std::end(kMayChange), difference.name) != std::end(kMayChange);
+  });
+  SAN_CHECK(changed.empty(), "{}: was begun with {} = {}, and keeps it; for {} begin another run", folder.string(),
+            changed[0].name, changed[0].a, changed[0].b);
+}
+
+}  // namespace
+
 void print_result(const TrainResult& result, const std::filesystem::path& folder) {
   if (!result.metric.empty()) {
-    fmt::print("best epoch {}: {} {:.4f} (validation)\n", result.best_epoch, result.metric, result.best_valid);
+    fmt::print("best epoch {}: {} {:.4f} ({})\n", result.best_epoch, result.metric, result.best_valid,
+               result.validated ? "validation" : "training; there is no validation part");
   }
   if (!result.test_metrics.empty()) fmt::print("test: {}\n", metrics_text(result.test_metrics));
   if (!result.published_metrics.empty()) {
@@ -129,6 +148,7 @@ TrainResult train_one(RunConfig config, const Dataset& data, const std::filesyst
   TrainJob job;
   job.splits = resume ? read_splits(folder / "splits.json", data.size()) : make_splits(config.data, data);
   job.description = resolve(config, data, job.splits);
+  if (resume) check_unchanged(config, folder);
   job.config = config;
   job.folder = folder;
   job.command = command;
@@ -137,8 +157,8 @@ TrainResult train_one(RunConfig config, const Dataset& data, const std::filesyst
   Display display(quiet);
   job.progress = [&](const TrainProgress& progress) { display(progress); };
   if (!quiet) {
-    fmt::print(stderr, "{} graphs (train {}, valid {}, test {}), {} parameters\n", data.size(), job.splits.train.size(),
-               job.splits.valid.size(), job.splits.test.size(), parameter_count(job.description.model));
+    say("{} graphs (train {}, valid {}, test {}), {} parameters\n", data.size(), job.splits.train.size(),
+        job.splits.valid.size(), job.splits.test.size(), parameter_count(job.description.model));
   }
   return train(job, data);
 }

@@ -482,8 +482,8 @@ struct Writer::Impl {
     if (count > 0) columns("node", graph.node_columns, facts.node_columns);
     if (have_edges && graph.num_edges > 0) columns("edge", graph.edge_columns, facts.edge_columns);
     if (count == 0) return;
-    const bool labelled = !graph.labels.empty() || graph.node_labels;
-    if (!labelled && !facts.node_labels) return;  // missing labels
+    if (!graph.labelled() && !facts.node_labels) return;  // missing labels
+    if (!have_labels && !graph.node_labels) return;       // the first that has any: those before it have missing ones
     if (graph.node_labels != facts.node_labels) {
       bad(facts.node_labels ? "the graph has no node labels, those before it do"
                             : "the graph has node labels, those before it do not");
@@ -503,8 +503,12 @@ struct Writer::Impl {
     const uint8_t split = split_code(graph.split, where);
     if (count == 0) {
       facts.node_columns = graph.node_columns;
+    }
+    if (!have_labels && graph.labelled()) {
+      have_labels = true;
       facts.label_columns = static_cast<int>(graph.labels.size());
       facts.node_labels = graph.node_labels;
+      for (int64_t i = 0; i < count * facts.label_columns; ++i) labels.add(std::numeric_limits<double>::quiet_NaN());
     }
     if (!have_edges && graph.num_edges > 0) {
       have_edges = true;
@@ -583,7 +587,7 @@ struct Writer::Impl {
   std::vector<std::string> words;
   size_t last_word = 0;
   Metadata facts;
-  bool have_edges = false;
+  bool have_edges = false, have_labels = false;
   int64_t count = 0;
 };
 

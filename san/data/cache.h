@@ -72,6 +72,8 @@ struct Encoded {
   std::vector<double> labels;
   bool node_labels = false;
   std::string id, split;
+
+  bool labelled() const { return node_labels || !labels.empty(); }
 };
 
 Encoded encode(const Graph& graph);

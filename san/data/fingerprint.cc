@@ -56,6 +56,8 @@ FileFingerprints::FileFingerprints(std::string folder) : folder_(std::move(folde
 std::string FileFingerprints::of(const std::string& path) const {
   struct stat info {};
   SAN_CHECK(::stat(path.c_str(), &info) == 0, "{}: cannot open: {}", path, std::strerror(errno));
+  SAN_CHECK(S_ISREG(info.st_mode),
+            "{}: a pipe cannot be prepared, because it cannot be read twice: save it to a file first", path);
   if (folder_.empty() || info.st_size < kRememberFrom) return hash_of(path);
   std::error_code ignored;
   const std::string name = std::filesystem::weakly_canonical(path, ignored).string();

@@ -193,17 +193,17 @@ struct OgbReader::Impl {
               graphs_read, num_nodes.name());
     for (const auto field : label_fields) graph.graph_labels.push_back(labels.real_or_missing(field));
 
+    const int64_t number = graphs_read++;  // before what may make the graph a bad one: the next is the next
     if (mapping) {
-      SAN_CHECK(mapping->next(), "{}: ends after {} graphs, but {} has more", mapping->name(), graphs_read,
+      SAN_CHECK(mapping->next(), "{}: ends after {} graphs, but {} has more", mapping->name(), number,
                 num_nodes.name());
       graph.id = (*mapping)[id_column];
     } else {
-      graph.id = std::to_string(graphs_read);
+      graph.id = std::to_string(number);
     }
-    if (static_cast<size_t>(graphs_read) < parts.size() && parts[static_cast<size_t>(graphs_read)] != kNoPart)
-      graph.split = kParts[parts[static_cast<size_t>(graphs_read)]];
+    if (static_cast<size_t>(number) < parts.size() && parts[static_cast<size_t>(number)] != kNoPart)
+      graph.split = kParts[parts[static_cast<size_t>(number)]];
     validate(graph, num_nodes.where());
-    ++graphs_read;
     return true;
   }
 
@@ -219,7 +219,7 @@ struct OgbReader::Impl {
               folder, split_kind, parts.size() - 1, graphs_read);
   }
 
-  static constexpr int64_t kMaxGraphs = int64_t{1} << 32;
+  static constexpr int64_t kMaxGraphs = int64_t{1} << 27;
   static constexpr uint8_t kNoPart = 255;
 
   std::string folder;

@@ -386,7 +386,13 @@ class OgbSource final : public GraphSource {
   bool next(Record& record) override {
     if (!reader_) start();
     record = {};
-    if (!reader_->next(record.graph)) return false;
+    try {
+      if (!reader_->next(record.graph)) return false;
+    } catch (const RecordError&) {
+      ++index_;
+      pass_molecule();
+      throw;
+    }
     record.where = fmt::format("{}: graph {}", folder_, index_);
     record.index = index_++;
     if (molecules_) {
@@ -420,6 +426,14 @@ class OgbSource final : public GraphSource {
       smiles_ = molecules_->column("smiles");
     } else {
       molecules_.reset();
+    }
+  }
+
+  // The row of a bad graph, or all that follow would have their neighbour's molecule.
+  void pass_molecule() {
+    try {
+      if (molecules_) molecules_->next();
+    } catch (const RecordError&) {  // the graph is a bad one already
     }
   }
 
@@ -610,6 +624,11 @@ std::string format_of_file(const std::string& path, const SourceOptions& options
   if (name.ends_with(".gz")) name.resize(name.size() - 3);
   if (name.ends_with(".csv")) return "csv";
   if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) return "jsonl";
+  std::error_code ignored;
+  SAN_CHECK(fs::is_regular_file(path, ignored),
+            "{}: cannot tell what this is without reading it, and what is read of a pipe is gone: say --format csv or "
+            "--format jsonl",
+            path);
   std::string_view line;
   LineReader lines(path, size_t{1} << 26);
   while (lines.next(line) && trimmed(line).empty()) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace san::charts {
@@ -249,6 +250,15 @@ std::vector<size_t> stretches(size_t count) {
   return starts;
 }
 
+// Other bytes than UTF-8 become U+FFFD.
+std::string utf8(std::string_view text) {
+  if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; })) {
+    return std::string(text);
+  }
+  using Json = nlohmann::json;
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 double quantile(const std::vector<double>& sorted, double q) {
   const double at = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(at);
@@ -258,7 +268,9 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-std::string escape(std::string_view text) {
+std::string escape(std::string_view given) {
+  // Names come from files in any encoding; a page is UTF-8.
+  const std::string text = utf8(given);
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numbers>
 #include <numeric>
 
@@ -62,14 +63,14 @@ double Schedule::rate(const TrainConfig& config, double progress) const {
 bool Schedule::epoch_done(const TrainConfig& config, double progress) {
   if (config.schedule != ScheduleKind::kPlateau) return true;
   // PyTorch's ReduceLROnPlateau with its defaults: progress is a relative improvement of 1e-4; after more than `patience`
-  // epochs without it the rate falls.
+  // epochs without it the rate falls. Of negative numbers (a metric that should grow, negated) this rule counts a loss of less
+  // than that as progress too: so did the published runs on MolPCBA.
   if (!started) {
     started = true;
     plateau_lr = config.lr;
-    best = progress;
-    return true;
+    best = std::numeric_limits<double>::infinity();
   }
-  if (progress < best - 1e-4 * std::abs(best)) {
+  if (progress < best * (1 - 1e-4)) {
     best = progress;
     bad_epochs = 0;
   } else if (++bad_epochs > config.patience) {

@@ -343,16 +343,30 @@ std::string without_own_folders(std::string text) {
   return text;
 }
 
+// Of a result that may be absent or damaged: then -1.
+int64_t epochs_of(const std::filesystem::path& result) {
+  try {
+    return std::filesystem::exists(result) ? read_result(result).epochs : -1;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
 }  // namespace
 
 void collect_reproduction(const Reproduction& reproduction, const std::filesystem::path& to) {
-  const ReproductionPlan plan = merged_plan(to, read_plan(reproduction.folder));
   std::error_code failure;
+  SAN_CHECK(!std::filesystem::equivalent(to, reproduction.folder, failure),
+            "{}: the runs are there; collect them elsewhere", to.string());
+  const ReproductionPlan plan = merged_plan(to, read_plan(reproduction.folder));
   for (const ReproducedGroup& group : reproduction.groups) {
     for (const ReproducedRun& run : group.runs) {
       const std::filesystem::path folder = to / group.name / run.folder.filename();
       if (!std::filesystem::exists(run.folder / "config.toml"))
         continue;  // never begun here; perhaps on another machine
+      if (!run.result && epochs_of(folder / "result.json") > std::ssize(run.epochs)) {
+        continue;  // not as far here as it came elsewhere
+      }
       for (const char* name : {"config.toml", "metrics.csv", "result.json"}) {
         if (!std::filesystem::exists(run.folder / name)) {  // not finished any more: its limits were raised
           std::filesystem::remove(folder / name, failure);

@@ -251,19 +251,33 @@ Table runs_table(const Reproduction& r) {
   return table;
 }
 
-// Networks of a variant with full attention, by their gamma.
-std::map<double, const ReproducedGroup*> gammas_of(const Reproduction& r, const Variant& variant) {
-  std::map<double, const ReproducedGroup*> out;
+// Networks with full attention that differ by their gamma alone.
+struct Sweep {
+  std::string name;  // the variant's, or a label
+  std::map<double, const ReproducedGroup*> by_gamma;
+};
+
+// Those of several gammas, in the order in which they were asked for.
+std::vector<Sweep> sweeps_of(const Reproduction& r) {
+  std::vector<Sweep> out;
   for (const ReproducedGroup& group : r.groups) {
     const RunConfig* config = config_of(group);
-    const bool ours = is_plain(group) || group.name.starts_with(group.variant + "-gamma-");
-    if (group.variant == variant.name && ours && config && config->model.full()) out[config->model.gamma] = &group;
+    if (config == nullptr || !config->model.full()) continue;
+    std::string name = group.name;
+    const std::string ending = "-gamma-" + gamma_text(config->model.gamma);
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+    auto sweep = std::find_if(out.begin(), out.end(), [&](const Sweep& other) { return other.name == name; });
+    if (sweep == out.end()) sweep = out.insert(out.end(), {name, {}});
+    sweep->by_gamma[config->model.gamma] = &group;
   }
+  std::erase_if(out, [](const Sweep& sweep) { return sweep.by_gamma.size() < 2; });
   return out;
 }
 
 // The network with the same LPE that attends to real edges only, as with gamma = 0; null: not trained.
-const ReproducedGroup* sparse_beside(const Reproduction& r, const ReproducedGroup& full) {
+const ReproducedGroup* sparse_beside(const Reproduction& r, const Sweep& sweep) {
+  const ReproducedGroup& full = *sweep.by_gamma.begin()->second;
+  if (sweep.name != full.variant) return nullptr;  // a label stands for options of its own
   for (const ReproducedGroup& group : r.groups) {
     const RunConfig* config = config_of(group);
     if (config && is_plain(group) && !config->model.full() && variant_of(group.variant).ablation &&
@@ -284,10 +298,9 @@ Table gamma_pairs_table(const Reproduction& r) {
               {"network", "gamma", run_word(r) + "s of both", "validation " + title + ", difference", "better in",
                "test " + title + ", difference", "better in"},
               {}};
-  for (const Variant& variant : variants()) {
-    auto by_gamma = gammas_of(r, variant);
-    if (by_gamma.size() < 2) continue;
-    const ReproducedGroup* sparse = sparse_beside(r, *by_gamma.begin()->second);
+  for (const Sweep& sweep : sweeps_of(r)) {
+    auto by_gamma = sweep.by_gamma;
+    const ReproducedGroup* sparse = sparse_beside(r, sweep);
     if (sparse != nullptr) by_gamma.emplace(0.0, sparse);
     const auto name_of = [&](const auto& entry) { return entry.second == sparse ? "sparse" : gamma_text(entry.first); };
     for (auto from = by_gamma.begin(); from != by_gamma.end(); ++from) {
@@ -303,8 +316,7 @@ Table gamma_pairs_table(const Reproduction& r) {
           }
         }
         if (valid.size() < 2) continue;
-        std::vector<std::string> row = {std::string(variant.name),
-                                        fmt::format("{} \u2192 {}", name_of(*from), name_of(*to)),
+        std::vector<std::string> row = {sweep.name, fmt::format("{} \u2192 {}", name_of(*from), name_of(*to)),
                                         std::to_string(valid.size())};
         for (const auto* differences : {&valid, &test}) {
           const Spread spread = spread_of(*differences);
@@ -391,26 +403,24 @@ std::string card(const Table& table) {
 
 // --- figures
 
-// Test scores by gamma: one figure per variant that was trained with several.
+// Test scores by gamma.
 std::string gamma_figures(const Reproduction& r) {
   std::string out;
-  for (const Variant& variant : variants()) {
-    const auto by_gamma = gammas_of(r, variant);
-    if (by_gamma.size() < 2) continue;
+  for (const Sweep& sweep : sweeps_of(r)) {
     std::vector<charts::Category> categories;
-    for (const auto& [gamma, group] : by_gamma) {
+    for (const auto& [gamma, group] : sweep.by_gamma) {
       categories.push_back({gamma_text(gamma), "c0", finished_values(*group, test_of)});
     }
     // gamma = 0 is sparse attention: the dotted line of the paper's figure.
     std::vector<charts::Level> levels;
-    if (const ReproducedGroup* sparse = sparse_beside(r, *by_gamma.begin()->second)) {
+    if (const ReproducedGroup* sparse = sparse_beside(r, sweep)) {
       const Spread spread = spread_of(finished_values(*sparse, test_of));
       if (spread.count > 0) levels.push_back({"sparse attention", spread.mean});
     }
     out += page::figure(
-        fmt::format("Test {} by gamma, {}", page::title_of(metric_of(r)), variant.name), {},
+        fmt::format("Test {} by gamma, {}", page::title_of(metric_of(r)), sweep.name), {},
         charts::category_chart(
-            fmt::format("{}-gamma{}", r.benchmark->name, out.empty() ? "" : fmt::format("-{}", variant.name)),
+            fmt::format("{}-gamma{}", r.benchmark->name, out.empty() ? "" : fmt::format("-{}", sweep.name)),
             "Test score by gamma", "gamma", "", categories, charts::CategoryStyle::kBoxes, levels),
         fmt::format("A dot per {}; boxes (quartiles, whiskers to the extremes) from four on; the number is the median.",
                     run_word(r)));

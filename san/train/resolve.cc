@@ -1,6 +1,7 @@
 // What the data decides: splits, table sizes, outputs, scaling, and a model size for people without a config.
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "san/train/trainer.h"
 #ifdef SAN_WITH_RDKIT
@@ -39,6 +40,19 @@ DataShape shape_of(const Dataset& data) {
     }
   }
   return shape;
+}
+
+bool any_label(const Dataset& data, const std::vector<int64_t>& part) {
+  const auto known = [](double label) { return !std::isnan(label); };
+  const auto columns = static_cast<size_t>(data.label_columns());
+  return std::any_of(part.begin(), part.end(), [&](int64_t i) {
+    if (data.node_labels()) {
+      const std::vector<double> labels = data.graph(i).node_labels;
+      return std::any_of(labels.begin(), labels.end(), known);
+    }
+    const std::span<const double> labels = data.labels().subspan(static_cast<size_t>(i) * columns, columns);
+    return std::any_of(labels.begin(), labels.end(), known);
+  });
 }
 
 // Fixed sizes of the featuriser's columns: a molecule seen later may have what no training molecule had.
@@ -114,6 +128,9 @@ ModelDescription resolve(RunConfig& config, const Dataset& data, const Splits& s
 
   DataShape shape = shape_of(data);
   SAN_CHECK(shape.any_label, "the data has no labels to learn from");
+  SAN_CHECK(any_label(data, splits.train), "the training part has no labels to learn from");
+  SAN_CHECK(splits.valid.empty() || any_label(data, splits.valid),
+            "the validation part has no labels to choose the best epoch by");
   const std::string featuriser = data.smiles(0).empty() ? "none" : config.data.featuriser;
   featuriser_tables(featuriser, shape);
   ModelConfig& m = config.model;

@@ -48,7 +48,8 @@ void write_result(const std::filesystem::path& path, const TrainResult& result) 
                      {"parameters", result.parameters},
                      {"machine", result.machine},
                      {"command", result.command}};
-  write_file(path, json.dump(1) + "\n");
+  // A command line may hold any bytes.
+  write_file(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 TrainResult read_result(const std::filesystem::path& path) {

@@ -18,6 +18,7 @@ struct TrainResult {
   double seconds = 0;      // summed over resumes
   std::string metric;      // the one that chose the best model; empty when no epoch was run
   double best_valid = std::numeric_limits<double>::quiet_NaN();
+  bool validated = true;  // not in the file; false: there is no validation part, best_valid is of the training part
   std::vector<std::pair<std::string, double>> test_metrics;       // of the best weights; empty without a test part
   std::vector<std::pair<std::string, double>> published_metrics;  // means of batch means, when asked for
   int64_t train_graphs = 0;

@@ -261,14 +261,25 @@ struct Average {
   }
 };
 
-// Tells data sets apart by the graphs' sizes and labels.
+constexpr const char* kDataMark = "data-2";  // in a checkpoint; "data" was made of sizes and labels only
+
+// Tells data sets apart by their graphs, categories and labels. Not by what is computed from them, in which another machine's
+// last digits may differ.
 std::string mark_of(const Dataset& data) {
-  std::vector<int32_t> nodes;
-  for (int64_t i = 0; i < data.size(); ++i) nodes.push_back(data.num_nodes(i));
-  const std::span<const double> labels = data.labels();
-  return fingerprint_of(fmt::format("{} {} {} {}", data.size(), data.total_edges(),
-                                    checksum(nodes.data(), nodes.size() * sizeof(int32_t)),
-                                    checksum(labels.data(), labels.size_bytes())));
+  std::vector<uint64_t> sums;
+  const auto add = [&](const auto& values) {
+    sums.push_back(checksum(std::data(values), std::span(values).size_bytes()));
+  };
+  add(data.labels());
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Graph graph = data.graph(i);
+    sums.push_back(static_cast<uint64_t>(graph.num_nodes));
+    add(graph.edges);
+    add(graph.node_features.categories);
+    add(graph.edge_features.categories);
+    add(graph.node_labels);
+  }
+  return fmt::format("{:016x}", checksum(sums.data(), sums.size() * sizeof(uint64_t)));
 }
 
 // --- the run ---------------------------------------------------------------------------------------------------------
@@ -387,7 +398,7 @@ class Run {
     RunState now = state_;
     now.seconds = total_seconds();
     file.metadata["state"] = now.json().dump();
-    file.metadata["data"] = data_mark_;
+    file.metadata[kDataMark] = data_mark_;
     write_safetensors(state_path(), file);
     last_checkpoint_ = Clock::now();
   }
@@ -395,7 +406,7 @@ class Run {
   void restore() {
     const TensorFile file = read_safetensors(state_path());
     const std::string where = state_path().string();
-    const auto mark = file.metadata.find("data");
+    const auto mark = file.metadata.find(kDataMark);
     SAN_CHECK(mark == file.metadata.end() || mark->second == data_mark_,
               "{}: its data has changed since it began ({}): other graphs or labels; begin a new run",
               job_.folder.string(), job_.config.data.path);
@@ -582,7 +593,8 @@ class Run {
     const double score = by_loss                                ? -selection_loss
                          : larger_is_better(selection[0].first) ? selection[0].second
                                                                 : -selection[0].second;
-    const bool best = !(score <= state_.best_score);  // also when there is none yet (NaN)
+    // The first, whatever it is; then what is better, or better than none (NaN).
+    const bool best = state_.best_epoch == 0 || (!std::isnan(score) && !(score <= state_.best_score));
     if (best) {
       state_.best_score = score;
       state_.best_epoch = record.epoch;
@@ -630,7 +642,8 @@ class Run {
                              {"seed", config_.seed},
                              {"epoch", state_.epoch + 1},
                              {"train_graphs", job_.splits.train.size()}};
-    stored.description.provenance = provenance.dump();
+    // A command line may hold any bytes.
+    stored.description.provenance = provenance.dump(-1, ' ', false, Json::error_handler_t::replace);
     stored.weights = (average_ ? average_->model : model_).weights();
     write_model(job_.folder / "model", stored);
   }
@@ -648,6 +661,7 @@ class Run {
         out.best_valid = metrics[0].second;
       }
     }
+    out.validated = !job_.splits.valid.empty();
     out.stopped = ended_by_rule() ? "rule" : state_.epoch >= config_.epochs ? "epochs" : "time";
     out.train_graphs = static_cast<int64_t>(job_.splits.train.size());
     out.parameters = parameter_count(job_.description.model);

@@ -1,4 +1,6 @@
 // `san data` as people run it.
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "san/base/file.h"
@@ -58,13 +60,45 @@ TEST(DataCommand, SplitWritesAFileThatReadsBack) {
   EXPECT_NE(run(folder, {"data", "split", "generate:csl", "--split", "given", "--out", out}).code, 0);
 }
 
+TEST(DataCommand, LabelsMayBeginLater) {
+  const TemporaryFolder folder;
+  write_file(folder.file("a.jsonl"),
+             "{\"num_nodes\":1,\"edges\":[]}\n{\"num_nodes\":1,\"edges\":[]}\n{\"num_nodes\":1,\"edges\":[],\"label\":["
+             "5,6]}\n");
+  const Ran ran = run(folder, {"data", "prepare", folder.file("a.jsonl")});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "3 graphs") && contains(ran.out, "labels: 2 per graph")) << ran.out;
+}
+
+TEST(DataCommand, APipeIsReadOnceOrNotAtAll) {
+  const TemporaryFolder folder;
+  const std::string named = folder.file("a.jsonl"), nameless = folder.file("a");
+  for (const std::string& pipe : {named, nameless}) ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Ran unknown = run(folder, {"data", "inspect", nameless});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_TRUE(contains(unknown.err, "say --format csv or --format jsonl")) << unknown.err;
+  std::jthread writer([&] {
+    const int fd = ::open(named.c_str(), O_RDWR);  // does not wait for a reader, and is there when it comes
+    static_cast<void>(::write(fd, "{\"num_nodes\":1,\"edges\":[]}\n", 28));
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ::close(fd);
+  });
+  const Ran prepared = run(folder, {"data", "prepare", named});
+  EXPECT_EQ(prepared.code, 1);
+  EXPECT_TRUE(contains(prepared.err, "a pipe cannot be prepared")) << prepared.err;
+}
+
 TEST(DataCommand, MistakesAreOneLine) {
   const TemporaryFolder folder;
+  write_file(folder.file("empty.jsonl"), "\n");
   for (const auto& arguments :
        std::vector<std::vector<std::string>>{{"data", "prepare", folder.file("absent")},
                                              {"data", "prepare"},
                                              {"data", "unknown"},
                                              {"data", "prepare", "-"},
+                                             {"data", "split", "generate:csl", "--split", "k-fold", "--out", "-"},
+                                             {"data", "split", "generate:csl", "--split", "k-fold", "--fold", "-5"},
+                                             {"spectrum", folder.file("empty.jsonl")},
                                              {"data", "generate", "csl", "--train", "3", "--out", "-"}}) {
     const Ran ran = run(folder, arguments);
     EXPECT_NE(ran.code, 0);

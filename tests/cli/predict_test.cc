@@ -130,6 +130,74 @@ TEST_F(Program, EmbedWritesCsvAndNpy) {
   }
 }
 
+TEST_F(Program, AGraphThatOverflowsTheNetworkIsABadRecord) {
+  Graph large = graphs_[1];
+  large.id = "large";
+  large.eigenpairs = Eigenpairs{2, {0, 1}, std::vector<float>(static_cast<size_t>(2 * large.num_nodes), 3e38F)};
+  const std::string path = folder_.file("large.jsonl");
+  write_file(path, format_graph(graphs_[0]) + "\n" + format_graph(large) + "\n" + format_graph(graphs_[2]) + "\n");
+  for (const char* command : {"predict", "embed"}) {
+    const Ran ran = run(folder_, {command, "--model", folder_.file("model"), "--data", path, "--out", "-"});
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_TRUE(contains(ran.err, "large.jsonl:2: graph 'large': the network's numbers overflow")) << ran.err;
+    EXPECT_TRUE(contains(ran.out, "\ng0,") && contains(ran.out, "\ng2,") && !contains(ran.out, "large")) << ran.out;
+    const Ran strict = run(folder_, {command, "--model", folder_.file("model"), "--data", path, "--out",
+                                     folder_.file("x.csv"), "--on-error", "fail"});
+    EXPECT_EQ(strict.code, 1);
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("x.csv")));
+  }
+  const Predictor predictor(stored_);
+  EXPECT_TRUE(contains(testing::error_of([&] { predictor.predict(large); }), "overflow"));
+}
+
+TEST_F(Program, StandardStreamsThatCannotBeWritten) {
+  testing::RunOptions deaf;
+  deaf.err_to = "/dev/full";
+  const std::string rows = predict({}).out, out = folder_.file("p.csv");
+  const Ran ran = testing::run_with(
+      folder_, {"predict", "--model", folder_.file("model"), "--data", folder_.file("g.jsonl"), "--out", out}, deaf);
+  EXPECT_EQ(ran.code, 1);  // bad rows, not an abort
+  EXPECT_EQ(read_file(out, 1 << 24), rows);
+  EXPECT_EQ(testing::run_with(folder_, {"predict", "--model", "/nowhere", "--data", "x"}, deaf).code, 1);
+
+  testing::RunOptions full;
+  full.out_to = "/dev/full";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"predict", "--help"}, {"data", "inspect", folder_.file("g.jsonl")}}) {
+    const Ran mute = testing::run_with(folder_, arguments, full);
+    EXPECT_EQ(mute.code, 1) << arguments[0];
+    EXPECT_TRUE(contains(mute.err, "san: <stdout>: cannot write: No space left on device")) << mute.err;
+  }
+  // As /dev/stdout is when the shell sends it to a file.
+  std::filesystem::create_symlink("/proc/self/fd/1", folder_.file("stdout-link"));
+  EXPECT_EQ(predict({"--out", folder_.file("stdout-link")}).out, rows);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.file("stdout-link")));
+}
+
+TEST_F(Program, EvalWantsLabelsAndSaysWhatItLeftOut) {
+  const auto eval = [&](const std::string& name, const std::string& text, std::vector<std::string> more = {}) {
+    write_file(folder_.file(name), text);
+    std::vector<std::string> arguments = {"eval", "--model", folder_.file("model"), "--data", folder_.file(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(folder_, arguments);
+  };
+  Graph graph = graphs_[0];
+  graph.graph_labels = {std::nan("")};
+  const Ran none = eval("none.jsonl", format_graph(graph) + "\n");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(contains(none.err, "none.jsonl: no labels to compare with")) << none.err;
+  graph.graph_labels.clear();
+  graph.node_labels.assign(static_cast<size_t>(graph.num_nodes), 1);
+  const Ran nodes = eval("nodes.jsonl", format_graph(graph) + "\n");
+  EXPECT_EQ(nodes.code, 1);
+  EXPECT_TRUE(contains(nodes.err, "has labels of nodes, the model predicts graphs")) << nodes.err;
+  const Ran skipping = eval("bad.jsonl", text_, {"--on-error", "skip"});
+  EXPECT_EQ(skipping.code, 1);
+  EXPECT_TRUE(contains(skipping.out, "300 graphs")) << skipping.out;
+  EXPECT_TRUE(contains(skipping.err, "8 of 308 records are bad")) << skipping.err;
+  EXPECT_TRUE(contains(eval("bad.jsonl", text_, {"--splits", "x.json"}).err, "--splits goes with --part"));
+}
+
 TEST_F(Program, FallsBackToFloatForImportedModelsWithoutLibtorch) {
   if (std::filesystem::exists(std::string(SAN_BIN_DIR) + "/san-torch")) GTEST_SKIP() << "built with libtorch";
   stored_.description.provenance = R"({"imported": "authors' program"})";

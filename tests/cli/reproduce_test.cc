@@ -207,6 +207,26 @@ TEST(ReproduceCommand, ARunThatFailsLeavesTheOthersAlone) {
   EXPECT_EQ(damaged.code, 1) << damaged.err;
   EXPECT_TRUE(contains(damaged.err, "seed-1/result.json: not the result of a run")) << damaged.err;
   EXPECT_TRUE(std::filesystem::exists(out / "optimised/seed-2/result.json")) << damaged.err;
+
+  // And a damaged configuration.
+  write_file(out / "optimised/seed-2/config.toml", "garbage[");
+  const Ran garbage = run(folder, small(out, {"--seeds", "2-3", "--epochs", "1"}));
+  EXPECT_EQ(garbage.code, 1) << garbage.err;
+  EXPECT_TRUE(contains(garbage.err, "seed-2/config.toml:1: ")) << garbage.err;
+  EXPECT_TRUE(std::filesystem::exists(out / "optimised/seed-3/result.json")) << garbage.err;
+
+  // Collected results are not lost to a run that is not as far.
+  const std::filesystem::path kept = folder.file("kept") + std::string("/cluster");
+  ASSERT_EQ(run(folder, {"reproduce", "cluster", "--report-only", "--out", out, "--collect", folder.file("kept")}).code,
+            0);
+  for (const char* name : {"result.json", "metrics.csv"}) std::filesystem::remove(out / "optimised/seed-3" / name);
+  ASSERT_EQ(run(folder, {"reproduce", "cluster", "--report-only", "--out", out, "--collect", folder.file("kept")}).code,
+            0);
+  EXPECT_TRUE(std::filesystem::exists(kept / "optimised/seed-3/result.json"));
+  const Ran onto =
+      run(folder, {"reproduce", "cluster", "--report-only", "--out", kept, "--collect", folder.file("kept")});
+  EXPECT_EQ(onto.code, 1);
+  EXPECT_TRUE(contains(onto.err, "the runs are there")) << onto.err;
 }
 
 TEST(ReproduceCommand, WithoutAnEpochThereIsNoValidationScore) {
@@ -251,6 +271,8 @@ TEST(ReproduceCommand, SaysWhatIsWrongInOneLine) {
   EXPECT_TRUE(contains(error({"cluster", "--set", "model.colour=1"}), "unknown option model.colour"));
   EXPECT_TRUE(contains(error({"cluster", "--report-only"}), "no runs of `san reproduce` here"));
   EXPECT_TRUE(contains(error({"all"}), "--report-only"));
+  EXPECT_TRUE(contains(error({"cluster", "--report-only", "--seeds", "2"}), "--seeds says what to train"));
+  EXPECT_TRUE(contains(error({"cluster", "--set", "train.seed=7"}), "--seeds says which are trained"));
   EXPECT_TRUE(contains(error({"qm9", "--report-only"}), "unknown data set 'qm9'"));
   EXPECT_TRUE(contains(error({"cluster", "--set", "model.heads=7"}), "does not divide"));
   EXPECT_TRUE(contains(error({"cluster", "--gamma", "1e-3", "--set", "model.gamma=1"}), "one of the two"));

@@ -32,6 +32,7 @@ struct RunOptions {
   int signal = SIGKILL;
   int64_t file_bytes = 0;              // no file may grow beyond this; 0 = no limit
   bool terminal = false;               // standard error is a terminal: progress is shown step by step
+  std::string out_to, err_to;          // where standard output and error go; else they are collected
   std::function<void(pid_t)> started;  // called in the parent
 };
 
@@ -51,6 +52,8 @@ inline Ran run_with(const TemporaryFolder& folder, std::vector<std::string> argu
   if (pid == 0) {
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
     ::dup2(options.terminal ? terminal[1] : ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+    if (!options.out_to.empty()) ::dup2(::open(options.out_to.c_str(), O_WRONLY), STDOUT_FILENO);
+    if (!options.err_to.empty()) ::dup2(::open(options.err_to.c_str(), O_WRONLY), STDERR_FILENO);
     if (options.terminal) {
       ::close(terminal[0]);
       ::close(terminal[1]);

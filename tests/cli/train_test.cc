@@ -336,6 +336,56 @@ TEST(TrainCommand, DoesNotGoOnWithOtherData) {
   EXPECT_TRUE(contains(ran.err, out + ": its data has changed since it began (" + data + ")")) << ran.err;
 }
 
+TEST(TrainCommand, DoesNotGoOnWithOtherNodeLabelsOrOptions) {
+  const TemporaryFolder folder;
+  const std::string data = write_graphs(folder, "node"), out = folder.file("run");
+  ASSERT_EQ(run(folder, train_arguments(data, "node-classification", out, 1)).code, 0);
+  const std::string config = read_file(out + "/config.toml", 1 << 20);
+  for (const char* change : {"train.seed=9", "train.lr=1", "spectral.num_pairs=3", "data.split=random"}) {
+    const Ran ran = run(folder, {"train", "--resume", out, "--set", change, "--threads", "1"});
+    EXPECT_EQ(ran.code, 1) << change;
+    EXPECT_TRUE(contains(ran.err, out + ": was begun with ")) << ran.err;
+  }
+  EXPECT_EQ(read_file(out + "/config.toml", 1 << 20), config);
+  std::string text = read_file(data, 1 << 24);
+  const size_t label = text.find_first_of("01", text.find("\"node_label\""));
+  text[label] = text[label] == '0' ? '1' : '0';
+  write_file(data, text);
+  const Ran ran = run(folder, {"train", "--resume", out, "--epochs", "2", "--threads", "1"});
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "its data has changed")) << ran.err;
+}
+
+// Graphs with one real-valued feature; those of the validation part have `large`.
+std::string write_values(const TemporaryFolder& folder, float large, bool labelled) {
+  std::string text;
+  for (int i = 0; i < 24; ++i) {
+    Graph graph = make_random_graph(5, 0.5, static_cast<uint64_t>(i));
+    graph.split = i < 16 ? "train" : i < 20 ? "valid" : "test";
+    const bool valid = graph.split == "valid";
+    graph.node_features = {0, 1, {}, std::vector<float>(5, valid ? large : static_cast<float>(i % 3))};
+    graph.graph_labels = {valid && !labelled ? std::nan("") : i % 3};
+    text += format_graph(graph) + "\n";
+  }
+  const std::string path = folder.file(fmt::format("values{}.jsonl", labelled));
+  write_file(path, text);
+  return path;
+}
+
+TEST(TrainCommand, AScoreThatIsNotANumberIsNeverBetter) {
+  const TemporaryFolder folder;
+  const Ran ran = run(folder, train_arguments(write_values(folder, 3e38F, true), "regression", folder.file("run"), 3));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "best epoch 1: mae nan (validation)")) << ran.out;
+}
+
+TEST(TrainCommand, EveryPartNeedsLabels) {
+  const TemporaryFolder folder;
+  const Ran ran = run(folder, train_arguments(write_values(folder, 1, false), "regression", folder.file("run"), 1));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(contains(ran.err, "the validation part has no labels")) << ran.err;
+}
+
 TEST(TrainCommand, SaysWhatIsWrong) {
   const TemporaryFolder folder;
   const std::string data = write_graphs(folder, "regression");
@@ -356,6 +406,7 @@ TEST(TrainCommand, SaysWhatIsWrong) {
   write_file(folder.file("c.toml"), "[train]\nlr = 1e-3\nlrr = 2\n");
   EXPECT_TRUE(contains(error({"--config", folder.file("c.toml")}), "c.toml:3: unknown option train.lrr"));
   EXPECT_FALSE(std::filesystem::exists(folder.file("x") + "/model"));
+  EXPECT_TRUE(contains(error({"--smiles-column", "log\xb5M"}), "--smiles-column: its text is not UTF-8"));
   // A loss that blows up stops the run and says where.
   const std::string blown = error({"--set", "train.lr=1e30"}, "regression", 50);
   EXPECT_TRUE(contains(blown, "san: epoch")) << blown;
@@ -401,6 +452,22 @@ TEST(TrainCommand, AnEnsemblePredictsMeanAndDeviation) {
   const Ran predicted = run(folder, {"predict", "--model", out + "/model", "--data", data});
   ASSERT_EQ(predicted.code, 0) << predicted.err;
   EXPECT_TRUE(predicted.out.starts_with("id,y0,y1,y0_std,y1_std\n")) << predicted.out.substr(0, 80);
+  const Ran evaluated = run(folder, {"eval", "--model", out + "/model", "--data", data});
+  EXPECT_TRUE(contains(evaluated.err, "an ensemble; name one of its members")) << evaluated.err;
+
+  // One folder holds the one or the other.
+  const Ran plain = run(folder, train_arguments(data, "regression", out, 1));
+  EXPECT_EQ(plain.code, 1);
+  EXPECT_TRUE(contains(plain.err, "holds an ensemble")) << plain.err;
+  arguments[6] = out + "/seed-0";
+  const Ran within = run(folder, arguments);
+  EXPECT_EQ(within.code, 1);
+  EXPECT_TRUE(contains(within.err, "holds a run of one network")) << within.err;
+  // The same command goes on; with another option it would be another ensemble.
+  arguments[6] = out;
+  EXPECT_EQ(run(folder, arguments).code, 0);
+  arguments.insert(arguments.end(), {"--set", "train.lr=0.01"});
+  EXPECT_TRUE(contains(run(folder, arguments).err, "was begun with train.lr"));
 }
 
 }  // namespace
