@@ -246,8 +246,8 @@ struct FileWriter::Impl {
   }
   // The standard output or error that `path` names (/dev/stdout, also when the shell sent it to a file); -1: neither.
   static int standard_stream(const std::string& path) {
-    struct stat named {
-    }, open{};
+    struct stat named {};
+    struct stat open {};
     if (::stat(path.c_str(), &named) != 0) return -1;
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
       if (::fstat(stream, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino) return stream;

@@ -76,6 +76,7 @@ std::string with_deviation(const Spread& spread) {
 
 // "+0.021 ± 0.006": as many decimals as the deviation deserves. A difference may be next to nothing.
 std::string difference_text(const Spread& spread) {
+  if (spread.mean == 0 && spread.deviation == 0) return "0 \u00b1 0";
   const double scale = spread.deviation > 0 ? spread.deviation : std::max(std::abs(spread.mean), 1e-6);
   const int decimals = std::clamp(1 - static_cast<int>(std::floor(std::log10(scale))), 0, 8);
   return fmt::format("{:+.{}f} \u00b1 {:.{}f}", spread.mean, decimals, spread.deviation, decimals);
