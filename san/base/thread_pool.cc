@@ -35,11 +35,21 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::work(int thread) {
-  try {
-    for (int64_t task = next_.fetch_add(1); task < tasks_; task = next_.fetch_add(1)) call_(context_, task, thread);
-  } catch (...) {
-    next_ = tasks_;
-    if (!failed_.exchange(true)) failure_ = std::current_exception();
+  for (;;) {
+    int64_t left = left_.load(std::memory_order_relaxed);
+    do {
+      if (left == 0) return;
+    } while (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acquire, std::memory_order_relaxed));
+    const int64_t tasks = tasks_;
+    int64_t ended = 1;
+    try {
+      call_(context_, tasks - left, thread);
+    } catch (...) {
+      if (!failed_.exchange(true)) failure_ = std::current_exception();
+      ended += left_.exchange(0);  // these are not begun
+    }
+    // The moment the last one is counted the run is over, and the next may begin.
+    if (done_.fetch_add(ended, std::memory_order_acq_rel) + ended == tasks) done_.notify_one();
   }
 }
 
@@ -51,7 +61,6 @@ void ThreadPool::serve(int thread) {
     seen = round_.load(std::memory_order_acquire);
     if (ending_) return;
     work(thread);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
   }
 }
 
@@ -59,15 +68,17 @@ void ThreadPool::start(int64_t tasks, void* context, Call call) {
   tasks_ = tasks;
   context_ = context;
   call_ = call;
-  next_ = 0;
-  running_ = static_cast<int32_t>(workers_.size());
+  done_.store(0, std::memory_order_relaxed);
+  left_.store(tasks, std::memory_order_release);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   work(0);
-  for (int spin = 0; spin < kSpins && running_.load(std::memory_order_acquire) != 0; ++spin) pause_cpu();
-  for (int32_t left = running_.load(std::memory_order_acquire); left != 0;
-       left = running_.load(std::memory_order_acquire)) {
-    running_.wait(left);
+  // Only for the tasks that others have in hand: a worker that has not woken up yet (a millisecond on a busy virtual machine) is not
+  // waited for.
+  for (int spin = 0; spin < kSpins && done_.load(std::memory_order_acquire) != tasks; ++spin) pause_cpu();
+  for (int64_t done = done_.load(std::memory_order_acquire); done != tasks;
+       done = done_.load(std::memory_order_acquire)) {
+    done_.wait(done);
   }
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(failure_, nullptr));
 }

@@ -45,9 +45,10 @@ class ThreadPool {
   void serve(int thread);
 
   std::vector<std::thread> workers_;
-  std::atomic<uint32_t> round_{0};   // grows with each run; workers wait for it to change
-  std::atomic<int32_t> running_{0};  // workers still in the current round
-  std::atomic<int64_t> next_{0};
+  std::atomic<uint32_t> round_{0};  // grows with each run; workers wait for it to change
+  // Tasks nobody has taken yet, and those that are done. Who takes a task holds up the end of its run, so that what belongs to the
+  // run (tasks_, context_, call_) is read after taking one; a worker that wakes up late finds none left, or one of a later run.
+  std::atomic<int64_t> left_{0}, done_{0};
   std::atomic<bool> ending_{false}, failed_{false};
   std::exception_ptr failure_;  // of the thread that set failed_
   int64_t tasks_ = 0;

@@ -174,6 +174,7 @@ Json measure(const Options& o, const RunConfig& config, const std::vector<Batch>
   double peak = matrix_peak(pool, 0.5);
   nn::SanModel model(config.model, 1);
   nn::Engine engine(model, engine_name == "fused");
+  const nn::TorchThreads torch_threads(engine.fused() ? 1 : threads);
   TaskConfig task;
   task.kind = config.data.task;
   task.loss = config.train.loss;

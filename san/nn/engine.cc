@@ -67,6 +67,10 @@ bool Engine::fused() const {
   return impl_->network != nullptr;
 }
 
+int Engine::threads() const {
+  return fused() ? impl_->pool->threads() : at::get_num_threads();
+}
+
 at::Tensor Engine::training(const Batch& batch, uint64_t seed) {
   SanModel& model = impl_->model;
   if (!fused()) {
@@ -104,6 +108,13 @@ std::vector<std::pair<std::string, double>> Engine::profile() const {
 }
 void Engine::clear_profile() {
   impl_->workspace.clear_profile();
+}
+
+TorchThreads::TorchThreads(int threads) : before_(at::get_num_threads()) {
+  at::set_num_threads(threads);
+}
+TorchThreads::~TorchThreads() {
+  at::set_num_threads(before_);
 }
 
 }  // namespace san::nn

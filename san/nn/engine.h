@@ -19,6 +19,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   bool fused() const;
+  int threads() const;  // that compute: as many as torch had (at::get_num_threads()) when the engine was made
 
   // Outputs of the head. The result has a gradient: backward() adds the parameters' gradients to the model's
   // flat_gradients(). One call at a time: backward() before the next training(). `seed` draws the dropout.
@@ -36,6 +37,19 @@ class Engine {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// While it lives, torch's own operations use so many threads: one beside the fused kernels. What torch does of a step then is small, but
+// its workers spin for milliseconds after each operation, on cores that the kernels need (a tenth of a ZINC step on two cores).
+class TorchThreads {
+ public:
+  explicit TorchThreads(int threads);
+  ~TorchThreads();
+  TorchThreads(const TorchThreads&) = delete;
+  TorchThreads& operator=(const TorchThreads&) = delete;
+
+ private:
+  int before_;
 };
 
 }  // namespace san::nn

@@ -296,6 +296,7 @@ class Run {
     // Files that a killed process was writing. The lock is ours, so nobody is at it.
     for (const auto& part : {job.folder, job.folder / "last", job.folder / "model"}) remove_temporaries(part);
     if (config_.average > 0) average_.emplace(job, static_cast<uint64_t>(config_.seed));
+    if (engine_.fused()) torch_threads_.emplace(1);
     const auto count = static_cast<size_t>(model_.flat_parameters().numel());
     first_.assign(count, 0);
     second_.assign(count, 0);
@@ -665,7 +666,7 @@ class Run {
     out.stopped = ended_by_rule() ? "rule" : state_.epoch >= config_.epochs ? "epochs" : "time";
     out.train_graphs = static_cast<int64_t>(job_.splits.train.size());
     out.parameters = parameter_count(job_.description.model);
-    out.machine = fmt::format("{}, {} threads", cpu_name(), at::get_num_threads());
+    out.machine = fmt::format("{}, {} threads", cpu_name(), engine_.threads());
     out.command = job_.command;
     const double seconds = state_.history.empty() ? 0 : state_.history.back().seconds;  // of whole epochs
     if (seconds > 0) out.graphs_per_second = static_cast<double>(out.epochs * out.train_graphs) / seconds;
@@ -762,7 +763,7 @@ class Run {
                                              grouped(static_cast<int64_t>(job_.splits.test.size())))},
         {"skipped records", grouped(data_.bad_records())}};
     input.environment = {{"machine", cpu_name()},
-                         {"threads", std::to_string(at::get_num_threads())},
+                         {"threads", std::to_string(engine_.threads())},
                          {"engine", std::string(enum_name(config_.engine))},
                          {"epochs", fmt::format("{} (best {})", state_.history.size(), state_.best_epoch)},
                          {"time", fmt::format("{:.0f} s", out.seconds)},
@@ -778,6 +779,7 @@ class Run {
   nn::SanModel model_;
   nn::Engine engine_;
   std::optional<Average> average_;
+  std::optional<nn::TorchThreads> torch_threads_;
   std::vector<float> first_, second_;
   RunState state_;
   std::optional<EventWriter> events_;

@@ -1,6 +1,8 @@
 #include "san/base/parallel.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "san/base/thread_pool.h"
@@ -39,6 +41,19 @@ TEST(ThreadPool, WhatABodyThrowsComesOutOfRunAndThePoolStaysGood) {
       pool.run(1000, [&](int64_t, int) { ++calls; });
       EXPECT_EQ(calls, 1000);
     }
+  }
+}
+
+TEST(ThreadPool, EveryTaskOfEveryRunIsDoneOnceBeforeRunReturns) {
+  // Short runs, so that workers are often late, and long enough pauses that they have gone to sleep.
+  ThreadPool pool(4);
+  std::vector<int> calls(200);
+  for (int round = 0; round < 3000; ++round) {
+    const int64_t tasks = 1 + round % 7 * (round % 29);
+    pool.run(tasks, [&, round](int64_t task, int) { calls[static_cast<size_t>(task)] += round; });
+    for (int64_t task = 0; task < tasks; ++task) ASSERT_EQ(calls[static_cast<size_t>(task)], round) << task;
+    std::fill(calls.begin(), calls.end(), 0);
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
