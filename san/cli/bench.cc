@@ -313,21 +313,24 @@ Json measure_kernels(double seconds) {
       const int64_t size = int64_t{width} * s.tokens();
       auto x = floats(size), saved = floats(3 * size), rstd = floats(2 * s.tokens());
       const LpeBlock block{&s, &l, 0, counts.data(), scratch.data()};
-      const LpeSaved keep{saved.data(), saved.data() + size, rstd.data(), saved.data() + 2 * size,
-                          rstd.data() + s.tokens()};
+      constexpr int64_t kBlocks = 32;
+      std::vector<uint32_t> active(static_cast<size_t>(kBlocks * s.active_words()), ~0U);
+      const LpeSaved keep{
+          saved.data(), saved.data() + size, rstd.data(), saved.data() + 2 * size, rstd.data() + s.tokens(),
+          active.data()};
       const double flops = 4.0 * width * 2048 * s.tokens();
       const auto start = x;
       row(fmt::format("LPE layer forward, k = {}, dropout {}", width, rate), flops, [&] {
         x = start;
         k.lpe_forward(block, x.data(), &keep);
       });
-      constexpr int64_t kBlocks = 32;
       auto x1 = floats(kBlocks * size), dy = floats(kBlocks * size), dx = floats(kBlocks * size),
            g = floats(2 * 2048 * width + 2048);
-      row(fmt::format("LPE feed-forward backward, k = {}, dropout {}", width, rate), 2 * flops * kBlocks * 256 / 2048,
-          [&] {
-            k.lpe_feed_forward_backward({&s, &l, kBlocks, 0, 0, 256, x1.data(), dy.data(), dx.data(), g.data(),
-                                         g.data() + 2 * 2048 * width, g.data() + 2048 * width, scratch.data()});
+      row(fmt::format("LPE feed-forward backward, k = {}, dropout {}, every unit", width, rate),
+          2 * flops * kBlocks * 256 / 2048, [&] {
+            k.lpe_feed_forward_backward({&s, &l, kBlocks, 0, 0, 256, x1.data(), dy.data(), active.data(), dx.data(),
+                                         g.data(), g.data() + 2 * 2048 * width, g.data() + 2048 * width,
+                                         scratch.data()});
           });
     }
   }

@@ -48,6 +48,7 @@ struct LpeShape {
   int ff = 0;         // hidden units
   int ff_padded = 0;  // rounded up to a multiple of kHiddenStep: rows of packed feed-forward weights, the rest zeros
   int tokens() const { return m * kLanes; }
+  int64_t active_words() const { return int64_t{m} * (ff_padded / 32); }  // of a block, see LpeSaved
 };
 
 struct LpeLayer {
@@ -67,6 +68,7 @@ struct LpeSaved {
   float* x;             // [k][T], the layer's input
   float *hat1, *rstd1;  // [k][T], [T]: normalised values and 1 / deviation of the first norm
   float *hat2, *rstd2;  // of the second
+  uint32_t* active;     // [m][ff_padded / 32]: the hidden units that are not 0 for all lanes; bit 31 is the first of 32
 };
 
 // Floats that the functions below need as scratch, for so many blocks at a time.
@@ -104,6 +106,7 @@ struct LpeFeedForwardBackward {
   uint32_t first_sequence;
   int begin, end;
   const float *x1, *d_ff;  // [blocks][k][T]
+  const uint32_t* active;  // [blocks][m][ff_padded / 32] as the forward pass left it (LpeSaved)
   float* d_x;
   float *d_ff1, *d_ff1_bias, *d_ff2;  // as in LpeLayer, whole arrays
   float* scratch;

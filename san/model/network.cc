@@ -224,6 +224,7 @@ struct Network::Workspace::Impl {
   std::vector<std::vector<uint32_t>> hidden_bits;
   struct LpeArrays {
     float *x, *hat1, *rstd1, *hat2, *rstd2;
+    uint32_t* active;
   };
   std::vector<LpeArrays> lpe_saved;
   std::vector<int32_t> lpe_counts;  // [blocks * 16]
@@ -848,8 +849,8 @@ struct Network::Impl {
   LpeSaved lpe_saved(const Work& w, int layer, int64_t block) const {
     const int64_t tokens = w.shape.tokens(), size = tokens * w.shape.k;
     const Work::LpeArrays& a = w.lpe_saved[static_cast<size_t>(layer)];
-    return {a.x + block * size, a.hat1 + block * size, a.rstd1 + block * tokens, a.hat2 + block * size,
-            a.rstd2 + block * tokens};
+    return {a.x + block * size,    a.hat1 + block * size,    a.rstd1 + block * tokens,
+            a.hat2 + block * size, a.rstd2 + block * tokens, a.active + block * w.shape.active_words()};
   }
 
   void lpe_forward(Work& w, ThreadPool& pool) {
@@ -861,7 +862,8 @@ struct Network::Impl {
     if (w.training) {
       for (int i = 0; i < c.lpe.layers; ++i) {
         w.lpe_saved.push_back({w.arena.take(blocks * size), w.arena.take(blocks * size), w.arena.take(blocks * tokens),
-                               w.arena.take(blocks * size), w.arena.take(blocks * tokens)});
+                               w.arena.take(blocks * size), w.arena.take(blocks * tokens),
+                               reinterpret_cast<uint32_t*>(w.arena.take(blocks * s.active_words()))});
       }
     }
     const float *weight = value(id("lpe.input.weight")), *bias = value(id("lpe.input.bias"));
@@ -981,8 +983,8 @@ struct Network::Impl {
           const int begin = static_cast<int>(group) * kHiddenGroup;
           kn.lpe_feed_forward_backward(
               {&s, &w.lpe_layers[static_cast<size_t>(layer)], count, static_cast<uint32_t>(first * kLanes), begin,
-               std::min(ff_padded, begin + kHiddenGroup), m.x1, m.d_ff, m.d_x + group * m.together * size, sum.ff1,
-               sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s, count))});
+               std::min(ff_padded, begin + kHiddenGroup), m.x1, m.d_ff, lpe_saved(w, layer, first).active,
+               m.d_x + group * m.together * size, sum.ff1, sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s, count))});
         });
         lap(Part::kLpeBackwardFeedForward);
         run(count, [&](int64_t b, int thread) {

@@ -112,7 +112,7 @@ struct LpeCase {
   LpeShape shape;
   int64_t blocks = 1;
   std::vector<int32_t> counts;
-  std::vector<uint32_t> hidden_bits;
+  std::vector<uint32_t> hidden_bits, active;
   Both in_weight, in_bias, out_weight, out_bias, norm1_weight, norm1_bias, norm2_weight, norm2_bias, ff1, ff1_bias, ff2,
       ff2_bias;
   Dropout dropout[4];
@@ -143,7 +143,12 @@ struct LpeCase {
     norm2_weight = around(1);
     norm2_bias = around(0);
     ff1 = padded(k, 1 / std::sqrt(k));
-    ff1_bias = padded(1, 0.3);
+    // A third of the units is at work for most tokens, a third for few, a third for hardly any: what is 0 for a group of tokens is left out.
+    int64_t unit = 0;
+    ff1_bias = Both(shape.ff_padded, [&] {
+      const int64_t i = unit++;
+      return i < ff ? 0.3 * random.normal() - 2.0 * static_cast<double>(i % 3) : 0.0;
+    });
     ff2 = padded(k, 1 / std::sqrt(ff));
     ff2_bias = around(0);
     for (uint32_t i = 0; i < 4; ++i) dropout[i] = Dropout::make(rate, random.bits(), i);
@@ -153,6 +158,7 @@ struct LpeCase {
     // Some lanes are full, some short, the last are no sequences at all.
     for (int64_t i = 0; i < blocks * kLanes; ++i) counts.push_back(random.chance(0.5) ? m : random.range(1, m + 1));
     counts[static_cast<size_t>(blocks * kLanes - 1)] = 0;
+    active.resize(static_cast<size_t>(blocks * shape.active_words()));
     x = Both::normal(random, blocks * size());
     for (Both* b : {&saved_x, &hat1, &hat2}) *b = Both::zeros(blocks * size());
     for (Both* b : {&rstd1, &rstd2}) *b = Both::zeros(blocks * shape.tokens());
@@ -193,13 +199,33 @@ struct LpeCase {
   }
   LpeSaved saved(int64_t block) {
     const int64_t at = block * size(), token = block * shape.tokens();
-    return {saved_x.f.data() + at, hat1.f.data() + at, rstd1.f.data() + token, hat2.f.data() + at,
-            rstd2.f.data() + token};
+    return {saved_x.f.data() + at, hat1.f.data() + at,     rstd1.f.data() + token,
+            hat2.f.data() + at,    rstd2.f.data() + token, active.data() + block * shape.active_words()};
   }
   reference::LpeStates<double> states(int64_t block) {
     const int64_t at = block * size(), token = block * shape.tokens();
     return {saved_x.d.data() + at, hat1.d.data() + at, rstd1.d.data() + token, hat2.d.data() + at,
             rstd2.d.data() + token};
+  }
+  // Hidden units for which the marks of the forward pass are not as defined, given its input x1.
+  int64_t wrong_marks(const std::vector<double>& x1) const {
+    int64_t wrong = 0;
+    const int64_t words = shape.ff_padded / 32;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const auto l = definition(b);
+      for (int64_t p = 0; p < shape.m; ++p) {
+        for (int h = 0; h < shape.ff_padded; ++h) {
+          bool used = false;
+          for (int64_t t = p * kLanes; h < shape.ff && t < (p + 1) * kLanes; ++t) {
+            used = used || (reference::lpe_hidden(shape, l.weights, x1.data() + b * size(), t, h) > 0 &&
+                            l.factor(l.weights.hidden, t, h) != 0);
+          }
+          const uint32_t word = active[static_cast<size_t>((b * shape.m + p) * words + h / 32)];
+          wrong += ((word >> (31 - h % 32) & 1) != 0) != used ? 1 : 0;
+        }
+      }
+    }
+    return wrong;
   }
   // Forward, by the definition.
   void run_definition() {
@@ -266,6 +292,9 @@ std::vector<LpeSize> lpe_sizes() {
   out.push_back({10, 10, 4, 40, 0.1, 2});
   out.push_back({64, 8, 5, 130, 0.2, 1});
   out.push_back({8, 1, 30, 300, 0.1, 2});  // more tokens than any piece of the kernels
+  // More blocks than the backward pass takes at a time.
+  out.push_back({4, 2, 2, 40, 0.1, 9});
+  out.push_back({16, 4, 1, 64, 0.0, 17});
   return out;
 }
 
@@ -321,13 +350,14 @@ TEST(Kernels, LpeLayersForwardAndBackward) {
       expect_close(g.d, "d_sum", floor);
       expect_close(g.d_ff, "d_ff", floor);
       expect_close(g.x1, "x1");
+      EXPECT_EQ(c.wrong_marks(g.x1.d), 0);
 
       // In two parts; both give a part of d_x.
       for (const auto& [begin, end] : {std::pair{0, kHiddenStep}, {kHiddenStep, c.shape.ff_padded}}) {
         if (begin == end) continue;
         kernel.lpe_feed_forward_backward({&c.shape, &layer, c.blocks, c.first_sequence(0), begin, end, g.x1.f.data(),
-                                          g.d_ff.f.data(), g.d_x.f.data(), g.d_ff1.f.data(), g.d_ff1_bias.f.data(),
-                                          g.d_ff2.f.data(), scratch.data()});
+                                          g.d_ff.f.data(), c.active.data(), g.d_x.f.data(), g.d_ff1.f.data(),
+                                          g.d_ff1_bias.f.data(), g.d_ff2.f.data(), scratch.data()});
         g.run_feed_forward_definition(c, begin, end);
         expect_close(g.d_x, "d_x", floor);
         for (size_t i = 0; i < g.d.d.size(); ++i) {

@@ -421,5 +421,22 @@ TEST(Engine, DropoutIsFair) {
   EXPECT_NEAR(column_pairs / n, 0.01, 6 * std::sqrt(0.01 * 0.99 / n) + 2e-5);
 }
 
+TEST(Engine, KeepsItsThreadsWhileTorchHasOne) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  ModelConfig config;
+  config.node_tables = {3};
+  SanModel model(config, 1);
+  const Engine engine(model, true);
+  ASSERT_TRUE(engine.fused());
+  {
+    const TorchThreads one(1);
+    EXPECT_EQ(at::get_num_threads(), 1);
+    EXPECT_EQ(engine.threads(), 2);
+  }
+  EXPECT_EQ(at::get_num_threads(), 2);
+  at::set_num_threads(before);
+}
+
 }  // namespace
 }  // namespace san::nn
