@@ -231,7 +231,7 @@ SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float
   const RowMatrix ff1{layer.ff1 + static_cast<int64_t>(h) * k, k, 1};
   constexpr int kTogether = TV * VL < kLanes ? TV : kLanes / VL;  // vectors that share a word
   constexpr int kWords = (TV + kTogether - 1) / kTogether;
-  VI zeros[kWords] = {};  // lane by lane; each unit pushes those before it up by a bit
+  VU zeros[kWords] = {};  // lane by lane; each unit pushes those before it up by a bit
   products<K, TV>(
       ff1, kHiddenStep, k, x, [&](int q) { return splat(layer.ff1_bias[h + q]); },
       [&](int row, V(*a)[TV]) {
@@ -257,14 +257,14 @@ SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float
 #pragma GCC unroll 2
             for (int i = 0; i < 2; ++i) {
 #pragma GCC unroll 8
-              for (int g = 0; g < kWords; ++g) zeros[g] = zeros[g] + zeros[g] - (VI)(any[i][g] == 0);
+              for (int g = 0; g < kWords; ++g) zeros[g] = zeros[g] + zeros[g] - (VU)(any[i][g] == 0);
             }
           }
         }
       });
   for (int g = 0; kMark && g < kWords; ++g) {
     uint32_t word = more ? marks[g * words] : 0;
-    for (int i = 0; i < VL; ++i) word |= ~static_cast<uint32_t>(zeros[g][i]);
+    for (int i = 0; i < VL; ++i) word |= ~zeros[g][i];
     marks[g * words] = word;
   }
 }
