@@ -309,11 +309,11 @@ Json measure_kernels(double seconds) {
       for (uint32_t i = 0; i < 1024; ++i) bits[i] = mask_column(l.hidden.key, i);
       l.hidden_bits = bits.data();
       std::vector<int32_t> counts(kLanes, 10);
-      auto scratch = floats(lpe_scratch(s));
+      constexpr int64_t kBlocks = 32;
+      auto scratch = floats(lpe_scratch(s, kBlocks));
       const int64_t size = int64_t{width} * s.tokens();
       auto x = floats(size), saved = floats(3 * size), rstd = floats(2 * s.tokens());
       const LpeBlock block{&s, &l, 0, counts.data(), scratch.data()};
-      constexpr int64_t kBlocks = 32;
       std::vector<uint32_t> active(static_cast<size_t>(kBlocks * s.active_words()), ~0U);
       const LpeSaved keep{
           saved.data(), saved.data() + size, rstd.data(), saved.data() + 2 * size, rstd.data() + s.tokens(),
