@@ -314,10 +314,8 @@ Json measure_kernels(double seconds) {
       const int64_t size = int64_t{width} * s.tokens();
       auto x = floats(size), saved = floats(3 * size), rstd = floats(2 * s.tokens());
       const LpeBlock block{&s, &l, 0, counts.data(), scratch.data()};
-      std::vector<uint32_t> active(static_cast<size_t>(kBlocks * s.active_words()), ~0U);
-      const LpeSaved keep{
-          saved.data(), saved.data() + size, rstd.data(), saved.data() + 2 * size, rstd.data() + s.tokens(),
-          active.data()};
+      const LpeSaved keep{saved.data(), saved.data() + size, rstd.data(), saved.data() + 2 * size,
+                          rstd.data() + s.tokens()};
       const double flops = 4.0 * width * 2048 * s.tokens();
       const auto start = x;
       row(fmt::format("LPE layer forward, k = {}, dropout {}", width, rate), flops, [&] {
@@ -326,12 +324,63 @@ Json measure_kernels(double seconds) {
       });
       auto x1 = floats(kBlocks * size), dy = floats(kBlocks * size), dx = floats(kBlocks * size),
            g = floats(2 * 2048 * width + 2048);
-      row(fmt::format("LPE feed-forward backward, k = {}, dropout {}, every unit", width, rate),
-          2 * flops * kBlocks * 256 / 2048, [&] {
-            k.lpe_feed_forward_backward({&s, &l, kBlocks, 0, 0, 256, x1.data(), dy.data(), active.data(), dx.data(),
-                                         g.data(), g.data() + 2 * 2048 * width, g.data() + 2048 * width,
-                                         scratch.data()});
+      row(fmt::format("LPE feed-forward backward, k = {}, dropout {}", width, rate), 2 * flops * kBlocks * 256 / 2048,
+          [&] {
+            k.lpe_feed_forward_backward({&s, &l, kBlocks, 0, 0, 256, x1.data(), dy.data(), dx.data(), g.data(),
+                                         g.data() + 2 * 2048 * width, g.data() + 2048 * width, scratch.data()});
           });
+      // Tokens that are alike, as training steps have them side by side.
+      const int64_t ld = s.row();
+      std::vector<float> columns(static_cast<size_t>(2048 * width)), norms(2048),
+          rows(static_cast<size_t>(kGroup * ld + kPad)), rows_dy(rows);
+      const auto middle = floats(width);
+      for (int h = 0; h < 2048; ++h) {
+        for (int i = 0; i < width; ++i) {
+          columns[static_cast<size_t>(i * 2048 + h)] = l.ff1[h * width + i];
+          norms[static_cast<size_t>(h)] += l.ff1[h * width + i] * l.ff1[h * width + i];
+        }
+        norms[static_cast<size_t>(h)] = std::sqrt(norms[static_cast<size_t>(h)]);
+      }
+      for (int t = 0; t < kGroup; ++t) {
+        for (int i = 0; i < width; ++i) {
+          rows[static_cast<size_t>(t * ld + i)] =
+              middle[static_cast<size_t>(i)] + 0.1F * x1[static_cast<size_t>(t * width + i)];
+          rows_dy[static_cast<size_t>(t * ld + i)] = dy[static_cast<size_t>(t * width + i)];
+        }
+      }
+      l.ff1_columns = columns.data();
+      l.ff1_norms = norms.data();
+      std::vector<uint32_t> numbers(kGroup), some(64), all(64);
+      for (uint32_t t = 0; t < kGroup; ++t) numbers[t] = t;
+      auto xt = floats(kGroup * width), dyt = floats(kGroup * width), linear = floats(width * width), sums = floats(ld),
+           y = floats(kGroup * ld), d_x = floats(kGroup * ld), group_scratch = floats(lpe_group_scratch(s));
+      const double useful = 4.0 * width * 2048 * kGroup;
+      row(fmt::format("LPE feed-forward of 64 alike tokens, k = {}, dropout {}", width, rate), useful, [&] {
+        k.lpe_group_forward({&s, &l, kGroup, numbers.data(), rows.data(), xt.data(), y.data(), some.data(), all.data(),
+                             linear.data(), group_scratch.data()});
+      });
+      row(fmt::format("the same backward, k = {}, dropout {}", width, rate), 2 * useful, [&] {
+        k.lpe_group_backward({&s,
+                              &l,
+                              kGroup,
+                              numbers.data(),
+                              rows.data(),
+                              xt.data(),
+                              rows_dy.data(),
+                              dyt.data(),
+                              linear.data(),
+                              linear.data(),
+                              sums.data(),
+                              some.data(),
+                              all.data(),
+                              0,
+                              2048,
+                              d_x.data(),
+                              g.data(),
+                              g.data() + 2 * 2048 * width,
+                              g.data() + 2048 * width,
+                              group_scratch.data()});
+      });
     }
   }
   for (const auto& [d, heads, n] :

@@ -43,6 +43,10 @@ int64_t lpe_scratch(const LpeShape& shape, int64_t blocks) {
   return std::max({attention, forward, feed_forward}) + kPad;
 }
 
+int64_t lpe_group_scratch(const LpeShape& shape) {
+  return 2 * kGroupUnits * (kGroup + kLanes) + 4 * kGroupUnits * shape.row() + 2 * shape.row() + shape.ff_padded + kPad;
+}
+
 int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads) {
   const int64_t lanes = (nodes + kLanes - 1) / kLanes * kLanes, width = shape.head_width();
   const int64_t packed = 6 * heads * lanes * width + heads * lanes;

@@ -48,7 +48,9 @@ struct LpeShape {
   int ff = 0;         // hidden units
   int ff_padded = 0;  // rounded up to a multiple of kHiddenStep: rows of packed feed-forward weights, the rest zeros
   int tokens() const { return m * kLanes; }
-  int64_t active_words() const { return int64_t{m} * (ff_padded / 32); }  // of a block, see LpeSaved
+  int64_t row() const {
+    return (k + kLanes - 1) / kLanes * kLanes;
+  }  // floats of a token of a group, see LpeGroupForward
 };
 
 struct LpeLayer {
@@ -57,6 +59,8 @@ struct LpeLayer {
   const float *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
   const float *ff1, *ff1_bias;  // [ff_padded][k], [ff_padded]
   const float *ff2, *ff2_bias;  // [ff_padded][k] (transposed: per hidden unit), [k]
+  const float *ff1_columns,
+      *ff1_norms;  // [k][ff_padded], [ff_padded]: ff1 transposed, lengths of its rows; for groups only
   // In order of use. Rows are tokens (sequence * m + position); columns: key position + m * head (attention), features,
   // hidden units, features.
   Dropout attention, output, hidden, feed_forward;
@@ -68,7 +72,6 @@ struct LpeSaved {
   float* x;             // [k][T], the layer's input
   float *hat1, *rstd1;  // [k][T], [T]: normalised values and 1 / deviation of the first norm
   float *hat2, *rstd2;  // of the second
-  uint32_t* active;     // [m][ff_padded / 32]: the hidden units that are not 0 for all lanes; bit 31 is the first of 32
 };
 
 // Floats that the functions below need as scratch, for so many blocks at a time.
@@ -81,6 +84,40 @@ struct LpeBlock {
   const int32_t* counts;    // [16] valid positions per lane
   float* scratch;
 };
+
+// The feed-forward maps of a training step for kGroup tokens, from anywhere in the batch, that are alike: most hidden units are then 0 for all of
+// them, or at work for all of them, and need not be computed one by one (lpe_groups.inl).
+inline constexpr int kGroup = 64, kGroupUnits = 48;  // tokens, hidden units that are computed together
+struct LpeGroupForward {
+  const LpeShape* shape;
+  const LpeLayer* layer;
+  int count;             // tokens, at least 1; what stands for the others is a copy of one of them
+  const uint32_t* rows;  // [kGroup] dropout's rows
+  const float* x;        // [kGroup][row()], zeros beyond k
+  float* xt;             // sets [k][kGroup]: the same, transposed
+  float* y;              // sets [kGroup][row()]: the sums over hidden units, neither scaled (dropout) nor with a bias
+  uint32_t *some,
+      *all;  // sets [ff_padded / 32]: units that are at work for some of the tokens, for all of them; bit 0 is the first of 32
+  float* linear;   // sets [k][k] (in, out): what the latter are together, without dropout and biases. _pad
+  float* scratch;  // lpe_group_scratch floats
+};
+// Backwards, for hidden units [begin, end) (multiples of 32).
+struct LpeGroupBackward {
+  const LpeShape* shape;
+  const LpeLayer* layer;
+  int count;
+  const uint32_t* rows;
+  const float *x, *xt;           // as above, _pad
+  const float *dy, *dyt;         // [kGroup][row()], [k][kGroup]: gradients of y, scaled; zeros beyond count. _pad
+  const float *outer, *outer_t;  // [k][k] (out, in) and (in, out): the sum over tokens of dy * x. _pad
+  const float* sums;             // [row()]: the sum over tokens of dy
+  const uint32_t *some, *all;
+  int begin, end;
+  float* d_x;                         // sets [kGroup][row()]: without the part of `linear`
+  float *d_ff1, *d_ff1_bias, *d_ff2;  // adds; whole arrays
+  float* scratch;
+};
+int64_t lpe_group_scratch(const LpeShape& shape);
 
 // Gradients of everything in a layer but the feed-forward maps, laid out one after the other.
 struct LpeSmallGradients {
@@ -106,7 +143,6 @@ struct LpeFeedForwardBackward {
   uint32_t first_sequence;
   int begin, end;
   const float *x1, *d_ff;  // [blocks][k][T]
-  const uint32_t* active;  // [blocks][m][ff_padded / 32] as the forward pass left it (LpeSaved)
   float* d_x;
   float *d_ff1, *d_ff1_bias, *d_ff2;  // as in LpeLayer, whole arrays
   float* scratch;
@@ -200,6 +236,12 @@ struct Kernels {
 
   // x [k][T] -> the layer's output, in place. `saved` may be null.
   void (*lpe_forward)(const LpeBlock&, float* x, const LpeSaved* saved);
+  // The same in parts: x [k][T] -> x1, in place, what comes before the feed-forward maps; x1 and their result y -> the layer's
+  // output in place of x1. y is overwritten.
+  void (*lpe_attend)(const LpeBlock&, float* x, const LpeSaved& saved);
+  void (*lpe_finish)(const LpeBlock&, float* x, float* y, const LpeSaved& saved);
+  void (*lpe_group_forward)(const LpeGroupForward&);
+  void (*lpe_group_backward)(const LpeGroupBackward&);
   void (*lpe_norm_backward)(const LpeNormBackward&);
   void (*lpe_feed_forward_backward)(const LpeFeedForwardBackward&);
   void (*lpe_attention_backward)(const LpeAttentionBackward&);

@@ -9,6 +9,7 @@ namespace {
 #include "san/kernels/attention_heads.inl"
 #include "san/kernels/gemm.inl"
 #include "san/kernels/lpe.inl"
+#include "san/kernels/lpe_groups.inl"
 #include "san/kernels/rows.inl"
 }  // namespace
 

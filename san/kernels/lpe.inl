@@ -215,29 +215,18 @@ static void lpe_attention(const LpeBlock& b, const float* qkv, float* mixed, flo
 
 // --- feed-forward ----------------------------------------------------------------------------------------------------
 
-// Tokens of one position are the same eigenpair of neighbouring nodes, and alike: a hidden unit that is 0 for one of them is mostly 0 for
-// all, also in several blocks (CLUSTER's network after 8 epochs: 61 % of the units for 16 tokens, 53 % for 128; ZINC's after 3: 36 - 40 % and
-// 29 - 35 %). The forward pass marks the units that are not; the backward pass takes one position of some blocks at a time and works
-// on those units only. What it leaves out are additions of zeros.
-
-// hidden[q][t] = relu(ff1[h + q] . x[:, t] + bias), dropped out but not scaled, for kHiddenStep units. kMark: a word per 16 tokens,
-// `words` apart, gets the bits of the units that are not 0 for all of them, the first unit's at the top. `more`: the first of the tokens
-// were here before.
-template <int K, int TV, bool kDrop, bool kMark>
+// hidden[q][t] = relu(ff1[h + q] . x[:, t] + bias), dropped out but not scaled, for kHiddenStep units.
+template <int K, int TV, bool kDrop>
 SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float* __restrict x, const uint32_t* bits,
-                            float* __restrict hidden, uint32_t* marks, int64_t words, bool more) {
+                            float* __restrict hidden) {
   const int k = K > 0 ? K : width;
   const uint32_t threshold = layer.hidden.threshold;
   const RowMatrix ff1{layer.ff1 + static_cast<int64_t>(h) * k, k, 1};
-  constexpr int kTogether = TV * VL < kLanes ? TV : kLanes / VL;  // vectors that share a word
-  constexpr int kWords = (TV + kTogether - 1) / kTogether;
-  VU zeros[kWords] = {};  // lane by lane; each unit pushes those before it up by a bit
   products<K, TV>(
       ff1, kHiddenStep, k, x, [&](int q) { return splat(layer.ff1_bias[h + q]); },
       [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 2
         for (int q = 0; q < 4; q += 2) {
-          VI any[2][kWords] = {};  // by bits, so that NaN counts
 #pragma GCC unroll 8
           for (int v = 0; v < TV; ++v) {
             V a0 = maximum(V{}, a[q][v]), a1 = maximum(V{}, a[q + 1][v]);
@@ -248,87 +237,40 @@ SAN_ALONE void hidden_units(const LpeLayer& layer, int width, int h, const float
             }
             store(hidden + (row + q) * kTokenPiece + v * VL, a0);
             store(hidden + (row + q + 1) * kTokenPiece + v * VL, a1);
-            if (kMark) {
-              any[0][v / kTogether] |= (VI)a0;
-              any[1][v / kTogether] |= (VI)a1;
-            }
-          }
-          if (kMark) {
-#pragma GCC unroll 2
-            for (int i = 0; i < 2; ++i) {
-#pragma GCC unroll 8
-              for (int g = 0; g < kWords; ++g) zeros[g] = zeros[g] + zeros[g] - (VU)(any[i][g] == 0);
-            }
           }
         }
       });
-  for (int g = 0; kMark && g < kWords; ++g) {
-    uint32_t word = more ? marks[g * words] : 0;
-    for (int i = 0; i < VL; ++i) word |= ~zeros[g][i];
-    marks[g * words] = word;
-  }
 }
 
-// hidden_units again, for the listed ones: row i is unit h + listed.rows[i].
-template <int K, int TV, bool kDrop>
-SAN_ALONE void listed_units(const LpeLayer& layer, int width, int h, const float* __restrict x, const uint32_t* bits,
-                            float* __restrict hidden, int count, const Listed listed) {
-  const int k = K > 0 ? K : width;
-  const uint32_t threshold = layer.hidden.threshold;
-  const RowMatrix ff1{layer.ff1 + static_cast<int64_t>(h) * k, k, 1};
-  products<K, TV, true>(
-      ff1, count, k, x, [&](int i) { return splat(layer.ff1_bias[h + listed.rows[i]]); },
-      [&](int row, V(*a)[TV]) {
-#pragma GCC unroll 4
-        for (int q = 0; q < 4; ++q) {
-          const int unit = h + listed.rows[row + q];
-          const int shift = unit % 2 == 0 ? 11 : 0;  // as keep_even and keep_odd
-#pragma GCC unroll 8
-          for (int v = 0; v < TV; ++v) {
-            V value = maximum(V{}, a[q][v]);
-            if (kDrop) {
-              const VU mixed = (load_u(bits + v * VL) ^ layer.hidden_bits[unit / 2]) * kMaskMultiplier;
-              value = select(keep_odd(mixed << shift, threshold), value);
-            }
-            store(hidden + (row + q) * kListedRow + v * VL, value);
-          }
-        }
-      },
-      listed);
-}
-
-// d_hidden[i][t] = ff2[unit] . dy[:, t] where hidden[i] is not 0; sums[unit] += d_hidden[i], lane by lane.
+// d_hidden[q][t] = ff2[h + q] . dy[:, t] where the hidden unit is not 0; sums[q] += d_hidden[q], lane by lane.
 template <int K, int TV>
-SAN_ALONE void listed_gradients(const LpeLayer& layer, int width, int h, const float* __restrict dy,
-                                const float* __restrict hidden, float* __restrict d_hidden, float* __restrict sums, int count,
-                                const Listed listed) {
+SAN_ALONE void hidden_gradients(const LpeLayer& layer, int width, int h, const float* __restrict dy,
+                                const float* __restrict hidden, float* __restrict d_hidden, float* __restrict sums) {
   const int k = K > 0 ? K : width;
   const RowMatrix ff2{layer.ff2 + static_cast<int64_t>(h) * k, k, 1};
-  products<K, TV, true>(
-      ff2, count, k, dy, [](int) { return V{}; },
+  products<K, TV>(
+      ff2, kHiddenStep, k, dy, [](int) { return V{}; },
       [&](int row, V(*a)[TV]) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; ++q) {
-          float* to = sums + listed.rows[row + q] * VL;
-          V sum = load(to);
+          V sum = load(sums + (row + q) * VL);
 #pragma GCC unroll 8
           for (int v = 0; v < TV; ++v) {
-            const int64_t at = (row + q) * kListedRow + v * VL;
+            const int64_t at = (row + q) * kTokenPiece + v * VL;
             const V d = select(load(hidden + at) > 0.0F, a[q][v]);
             store(d_hidden + at, d);
             sum += d;
           }
-          store(to, sum);
+          store(sums + (row + q) * VL, sum);
         }
-      },
-      listed);
+      });
 }
 
 // y[c][t] = sum over hidden units of ff2[h][c] * relu(ff1[h] . x[:, t] + bias), dropped out.
-template <int K, bool kDrop, bool kMark>
+template <int K, bool kDrop>
 static void feed_forward(const LpeBlock& b, int64_t tokens, const float* __restrict x, float* __restrict y,
-                         float* __restrict hidden, uint32_t* active) {
-  const int k = K > 0 ? K : b.shape->k, words = b.shape->ff_padded / 32;
+                         float* __restrict hidden) {
+  const int k = K > 0 ? K : b.shape->k;
   const LpeLayer& layer = *b.layer;
   for (int64_t from = 0; from < tokens; from += kTokenPiece) {
     const int64_t count = tokens - from < kTokenPiece ? tokens - from : kTokenPiece;
@@ -339,8 +281,7 @@ static void feed_forward(const LpeBlock& b, int64_t tokens, const float* __restr
     for (int h = 0; h < b.shape->ff_padded; h += kHiddenStep) {
       token_groups(count, [&]<int TV>(int64_t t) {
         const int64_t at = token_at(k, from + t);
-        uint32_t* marks = kMark ? active + (from + t) / kLanes * words + h / 32 : nullptr;
-        hidden_units<K, TV, kDrop, kMark>(layer, k, h, x + at, bits + t, hidden + t, marks, words, t % kLanes != 0);
+        hidden_units<K, TV, kDrop>(layer, k, h, x + at, bits + t, hidden + t);
         from_rows<K, TV>({layer.ff2 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, hidden + t, y + at, h == 0);
       });
     }
@@ -353,45 +294,25 @@ static void feed_forward(const LpeBlock& b, int64_t tokens, const float* __restr
 }
 
 template <int K>
-static void feed_forward_k(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden, uint32_t* active) {
-  if (active != nullptr) {
-    b.layer->hidden.active() ? feed_forward<K, true, true>(b, tokens, x, y, hidden, active)
-                             : feed_forward<K, false, true>(b, tokens, x, y, hidden, active);
-  } else {
-    b.layer->hidden.active() ? feed_forward<K, true, false>(b, tokens, x, y, hidden, active)
-                             : feed_forward<K, false, false>(b, tokens, x, y, hidden, active);
-  }
+static void feed_forward_k(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden) {
+  b.layer->hidden.active() ? feed_forward<K, true>(b, tokens, x, y, hidden) : feed_forward<K, false>(b, tokens, x, y, hidden);
 }
 
-static void feed_forward_any(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden, uint32_t* active) {
+static void feed_forward_any(const LpeBlock& b, int64_t tokens, const float* x, float* y, float* hidden) {
   switch (b.shape->k) {
     case 4:
-      return feed_forward_k<4>(b, tokens, x, y, hidden, active);
+      return feed_forward_k<4>(b, tokens, x, y, hidden);
     case 8:
-      return feed_forward_k<8>(b, tokens, x, y, hidden, active);
+      return feed_forward_k<8>(b, tokens, x, y, hidden);
 #if SAN_VL == 16
     case 12:
-      return feed_forward_k<12>(b, tokens, x, y, hidden, active);
+      return feed_forward_k<12>(b, tokens, x, y, hidden);
     case 16:
-      return feed_forward_k<16>(b, tokens, x, y, hidden, active);
+      return feed_forward_k<16>(b, tokens, x, y, hidden);
 #endif
     default:
-      return feed_forward_k<0>(b, tokens, x, y, hidden, active);
+      return feed_forward_k<0>(b, tokens, x, y, hidden);
   }
-}
-
-// The units whose bit is set, then some of the others, whose hidden numbers are zeros, up to a multiple of 4. Returns how many are set.
-SAN_INLINE int list_units(uint32_t word, int32_t* list) {
-  int count = 0;
-  const auto take = [](uint32_t& left) {
-    const int unit = __builtin_clz(left);
-    left &= ~(0x80000000U >> unit);
-    return unit;
-  };
-  uint32_t others = ~word;
-  while (word != 0) list[count++] = take(word);
-  for (int i = count; i % 4 != 0; ++i) list[i] = take(others);
-  return count;
 }
 
 template <int K, bool kDrop>
@@ -399,48 +320,40 @@ static void feed_forward_back(const LpeFeedForwardBackward& f) {
   const LpeShape& s = *f.shape;
   const LpeLayer& layer = *f.layer;
   const int k = K > 0 ? K : s.k;
-  const int64_t tokens = s.tokens(), step = tokens * k, words = s.ff_padded / 32;
+  const int64_t tokens = s.tokens(), all = f.blocks * tokens;
   const float scale = kDrop ? layer.hidden.scale : 1.0F;
-  // Hidden units of one step and their gradients, sums of gradients: in the first-level cache. Scales of dropout are applied once per
-  // sum instead of once per unit.
-  float *hidden = f.scratch, *d_hidden = hidden + kHiddenStep * kListedRow, *acc1 = d_hidden + kHiddenStep * kListedRow,
+  // Hidden units of one step and their gradients for a piece of the tokens, sums of gradients: all in the first-level
+  // cache. Scales of dropout are applied once per sum instead of once per unit.
+  constexpr int64_t piece = kTokenPiece;
+  float *hidden = f.scratch, *d_hidden = hidden + kHiddenStep * piece, *acc1 = d_hidden + kHiddenStep * piece,
         *acc2 = acc1 + kHiddenStep * k * VL, *acc_bias = acc2 + kHiddenStep * k * VL;
-  auto* bits = reinterpret_cast<uint32_t*>(acc_bias + kHiddenStep * VL);  // [position][block][lane]
+  auto* bits = reinterpret_cast<uint32_t*>(acc_bias + kHiddenStep * VL);
   for (int64_t block = 0; kDrop && block < f.blocks; ++block) {
     const auto first = f.first_sequence + static_cast<uint32_t>(block * kLanes);
     for (int64_t t = 0; t < tokens; t += VL) {
-      store_u(bits + (t / kLanes * f.blocks + block) * kLanes + t % kLanes, token_bits(layer.hidden.key, first, s.m, t));
+      store_u(bits + block * tokens + t, token_bits(layer.hidden.key, first, s.m, t));
     }
   }
-  int32_t list[kHiddenStep];
-  const Listed listed{list, step};
   for (int h = f.begin; h < f.end; h += kHiddenStep) {
-    const RowMatrix ff1{layer.ff1 + static_cast<int64_t>(h) * k, k, 1};
-    for (int64_t i = 0; i < kHiddenStep * (2 * k + 1) * VL; i += VL) store(acc1 + i, V{});
-    for (int64_t from = 0; from < f.blocks; from += kSpan) {
-      const int64_t blocks = f.blocks - from < kSpan ? f.blocks - from : kSpan;
-      for (int position = 0; position < s.m; ++position) {
-        uint32_t word = 0;
-        for (int64_t b = from; b < from + blocks; ++b) word |= f.active[(b * s.m + position) * words + h / 32];
-        const int count = list_units(word, list);
-        const int64_t begin = from * step + int64_t{position} * k * kLanes;
-        const uint32_t* position_bits = bits + (position * f.blocks + from) * kLanes;
-        token_groups(blocks * kLanes, [&]<int TV>(int64_t t) {
-          const int64_t at = begin + t / kLanes * step + t % kLanes;
-          listed_units<K, TV, kDrop>(layer, k, h, f.x1 + at, position_bits + t, hidden + t, count, listed);
-          listed_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t, acc_bias, count, listed);
-          from_rows<K, TV, true>(ff1, count, k, d_hidden + t, f.d_x + at, h == f.begin, listed);
-        });
-        outer_lanes<K, true>(d_hidden, count, f.x1 + begin, k, 0, blocks * kLanes, acc1, false, listed);
-        outer_lanes<K, true>(hidden, count, f.d_ff + begin, k, 0, blocks * kLanes, acc2, false, listed);
-      }
+    for (int64_t i = 0; i < kHiddenStep * VL; i += VL) store(acc_bias + i, V{});
+    // Blocks lie one after the other, so that a piece may run over from one into the next.
+    for (int64_t from = 0; from < all; from += piece) {
+      const int64_t count = all - from < piece ? all - from : piece;
+      token_groups(count, [&]<int TV>(int64_t t) {
+        const int64_t at = token_at(k, from + t);
+        hidden_units<K, TV, kDrop>(layer, k, h, f.x1 + at, bits + from + t, hidden + t);
+        hidden_gradients<K, TV>(layer, k, h, f.d_ff + at, hidden + t, d_hidden + t, acc_bias);
+        from_rows<K, TV>({layer.ff1 + static_cast<int64_t>(h) * k, k, 1}, kHiddenStep, k, d_hidden + t, f.d_x + at, h == f.begin);
+      });
+      outer_lanes<K>(d_hidden, kHiddenStep, f.x1, k, from, count, acc1, from == 0);
+      outer_lanes<K>(hidden, kHiddenStep, f.d_ff, k, from, count, acc2, from == 0);
     }
     lane_sums<true>(acc1, kHiddenStep * k, scale, f.d_ff1 + static_cast<int64_t>(h) * k);
     lane_sums<true>(acc2, kHiddenStep * k, scale, f.d_ff2 + static_cast<int64_t>(h) * k);
     lane_sums<true>(acc_bias, kHiddenStep, scale, f.d_ff1_bias + h);
   }
   if (kDrop) {
-    for (int64_t i = 0; i < f.blocks * step; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
+    for (int64_t i = 0; i < all * k; i += VL) store(f.d_x + i, load(f.d_x + i) * scale);
   }
 }
 
@@ -483,18 +396,19 @@ static void feed_forward_narrow(const LpeBlock& b, int lanes, const float* x, fl
   for (int p = 0; p < m; ++p) {
     for (int c = 0; c < k; ++c) copy_floats(x + (p * k + c) * kLanes, packed + place(p, c), lanes);
   }
-  feed_forward_any(b, tokens, packed, result, hidden, nullptr);
+  feed_forward_any(b, tokens, packed, result, hidden);
   for (int64_t i = 0; i < b.shape->tokens() * k; i += VL) store(y + i, V{});
   for (int p = 0; p < m; ++p) {
     for (int c = 0; c < k; ++c) copy_floats(result + place(p, c), y + (p * k + c) * kLanes, lanes);
   }
 }
 
-static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
+// The first half of a layer: x [k][T] -> x1, in place.
+static void attend(const LpeBlock& b, float* x, const LpeSaved* saved) {
   const LpeShape& s = *b.shape;
   const LpeLayer& layer = *b.layer;
   const int64_t tokens = s.tokens(), size = s.k * tokens;
-  float *qkv = b.scratch, *mixed = qkv + 3 * size, *y = mixed + size, *p = y + size;  // p: then hidden units
+  float *qkv = b.scratch, *mixed = qkv + 3 * size, *y = mixed + size, *p = y + size;
   if (saved != nullptr) copy_floats(x, saved->x, size);
   lpe_linear(layer.in_weight, layer.in_bias, x, qkv, s.k, 3 * s.k, tokens);
   lpe_attention(b, qkv, mixed, p);
@@ -503,17 +417,34 @@ static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
   layer_norm(s.k, tokens, x, layer.norm1_weight, layer.norm1_bias, saved ? saved->hat1 : nullptr,
              saved ? saved->rstd1 : nullptr);
-  int lanes = kLanes;
-  while (lanes > 0 && b.counts[lanes - 1] == 0) --lanes;
-  if (lanes <= kLanes / 2 && saved == nullptr && !layer.hidden.active()) {
-    feed_forward_narrow(b, lanes <= kLanes / 4 ? kLanes / 4 : kLanes / 2, x, y, p, qkv);
-  } else {
-    feed_forward_any(b, tokens, x, y, p, saved ? saved->active : nullptr);
-  }
+}
+
+// What follows the feed-forward maps: x1 [k][T] and their result y -> the layer's output, in place of x1.
+static void finish(const LpeBlock& b, float* x, float* y, const LpeSaved* saved) {
+  const LpeLayer& layer = *b.layer;
+  const int64_t tokens = b.shape->tokens(), size = b.shape->k * tokens;
   drop_features(b, layer.feed_forward, y);
   for (int64_t i = 0; i < size; i += VL) store(x + i, load(x + i) + load(y + i));
-  layer_norm(s.k, tokens, x, layer.norm2_weight, layer.norm2_bias, saved ? saved->hat2 : nullptr,
+  layer_norm(b.shape->k, tokens, x, layer.norm2_weight, layer.norm2_bias, saved ? saved->hat2 : nullptr,
              saved ? saved->rstd2 : nullptr);
+}
+
+static void lpe_attend(const LpeBlock& b, float* x, const LpeSaved& saved) { attend(b, x, &saved); }
+static void lpe_finish(const LpeBlock& b, float* x, float* y, const LpeSaved& saved) { finish(b, x, y, &saved); }
+
+static void lpe_forward(const LpeBlock& b, float* x, const LpeSaved* saved) {
+  const LpeShape& s = *b.shape;
+  const int64_t tokens = s.tokens(), size = s.k * tokens;
+  float *spare = b.scratch, *y = spare + 4 * size, *hidden = y + size;
+  attend(b, x, saved);
+  int lanes = kLanes;
+  while (lanes > 0 && b.counts[lanes - 1] == 0) --lanes;
+  if (lanes <= kLanes / 2 && !b.layer->hidden.active()) {
+    feed_forward_narrow(b, lanes <= kLanes / 4 ? kLanes / 4 : kLanes / 2, x, y, hidden, spare);
+  } else {
+    feed_forward_any(b, tokens, x, y, hidden);
+  }
+  finish(b, x, y, saved);
 }
 
 static void lpe_norm_backward(const LpeNormBackward& n) {

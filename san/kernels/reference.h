@@ -219,6 +219,43 @@ void lpe_forward(const LpeLayerOf<T>& l, T* x, const LpeStates<T>& saved) {
   lpe_norm(s.k, tokens, x, w.norm2_weight, w.norm2_bias, saved.hat2, saved.rstd2);
 }
 
+// The feed-forward maps of `count` tokens that are rows of x, `ld` apart: y[t] = the sum over hidden units, dropped out but not scaled, without
+// the bias. rows: dropout's.
+template <typename T>
+void lpe_group_forward(const LpeShape& s, const LpeWeights<T>& w, int count, const uint32_t* rows, const T* x,
+                       int64_t ld, T* y) {
+  for (int t = 0; t < count; ++t) {
+    for (int h = 0; h < s.ff; ++h) {
+      T unit = w.ff1_bias[h];
+      for (int c = 0; c < s.k; ++c) unit += w.ff1[h * s.k + c] * x[t * ld + c];
+      if (unit <= 0 || w.hidden.factor(rows[t], static_cast<uint32_t>(h)) == 0) continue;
+      for (int c = 0; c < s.k; ++c) y[t * ld + c] += unit * w.ff2[h * s.k + c];
+    }
+  }
+}
+
+// Backwards, given dy: adds to all the others.
+template <typename T>
+void lpe_group_backward(const LpeShape& s, const LpeWeights<T>& w, int count, const uint32_t* rows, const T* x,
+                        int64_t ld, const T* dy, T* d_x, T* d_ff1, T* d_ff1_bias, T* d_ff2) {
+  for (int t = 0; t < count; ++t) {
+    for (int h = 0; h < s.ff; ++h) {
+      T unit = w.ff1_bias[h], d = 0;
+      for (int c = 0; c < s.k; ++c) unit += w.ff1[h * s.k + c] * x[t * ld + c];
+      if (unit <= 0 || w.hidden.factor(rows[t], static_cast<uint32_t>(h)) == 0) continue;
+      for (int c = 0; c < s.k; ++c) {
+        d += w.ff2[h * s.k + c] * dy[t * ld + c];
+        d_ff2[h * s.k + c] += unit * dy[t * ld + c];
+      }
+      d_ff1_bias[h] += d;
+      for (int c = 0; c < s.k; ++c) {
+        d_ff1[h * s.k + c] += d * x[t * ld + c];
+        d_x[t * ld + c] += d * w.ff1[h * s.k + c];
+      }
+    }
+  }
+}
+
 // Where the parts of LpeSmallGradients begin.
 template <typename T>
 struct LpeGradientParts {

@@ -8,20 +8,11 @@
 // Where token t (position * 16 + lane) of feature 0 stands in an array of `width` features; feature c is c * 16 further on.
 SAN_INLINE int64_t token_at(int width, int64_t t) { return t / kLanes * kLanes * width + t % kLanes; }
 
-// Some of the rows of a product, and tokens that lie further apart: the same position of one block after the other.
-struct Listed {
-  const int32_t* rows = nullptr;  // row numbers; as many as are asked for, rounded up to a multiple of 4
-  int64_t step = 0;               // floats from 16 tokens to the next 16
-};
-
-// So many blocks at a time; rows of their tokens are not a power of two apart, or they would share few sets of the cache.
-constexpr int64_t kSpan = 8, kListedRow = kSpan * kLanes + 16;
-
-// Floats from one vector of tokens to the next: the next 16, `step` floats on, or the other lanes of the same ones.
+// Floats from one vector of tokens to the next: the next position, or the other lanes of the same one.
 #if SAN_VL == 16
-#define SAN_NEXT(v) ((v) * step)
+#define SAN_NEXT(v) ((v) * k * kLanes)
 #elif SAN_VL == 8
-#define SAN_NEXT(v) ((v) / 2 * step + (v) % 2 * VL)  // groups start at an even vector
+#define SAN_NEXT(v) ((v) / 2 * k * kLanes + (v) % 2 * VL)  // groups start at an even vector
 #else
 #define SAN_NEXT(v) ((v) * VL)  // groups of at most two vectors, which start at an even one
 #endif
@@ -33,18 +24,14 @@ struct RowMatrix {
 };
 
 // a[q][t] = begin(q) + sum_c w[q][c] * x[c][t] for TV vectors of lanes; end(q, a) uses rows q .. q + 3. The last of `rows` is
-// repeated up to a multiple of 4. kListed: row q is row listed.rows[q] of w.
-template <int K, int TV, bool kListed = false, class Begin, class End>
-SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __restrict x, const Begin& begin, const End& end,
-                         const Listed listed = {}) {
+// repeated up to a multiple of 4.
+template <int K, int TV, class Begin, class End>
+SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __restrict x, const Begin& begin, const End& end) {
   const int k = K > 0 ? K : width;
-  [[maybe_unused]] const int64_t step = kListed ? listed.step : int64_t{k} * kLanes;
   for (int row = 0; row < rows; row += 4) {
     const int last = rows - 1 - row;
-    const auto row_of = [&](int q) {
-      return w.at + (kListed ? listed.rows[row + q] : row + (last < q ? last : q)) * w.row;
-    };
-    const float *w0 = row_of(0), *w1 = row_of(1), *w2 = row_of(2), *w3 = row_of(3);
+    const float *w0 = w.at + row * w.row, *w1 = w0 + (last < 1 ? last : 1) * w.row, *w2 = w0 + (last < 2 ? last : 2) * w.row,
+                *w3 = w0 + (last < 3 ? last : 3) * w.row;
     V a[4][TV];
 #pragma GCC unroll 4
     for (int q = 0; q < 4; ++q) {
@@ -53,7 +40,7 @@ SAN_INLINE void products(const RowMatrix w, int rows, int width, const float* __
     }
     int64_t at = 0;
 #pragma GCC unroll 1
-    for (int c = 0; c < k; ++c, at += kListed ? 1 : w.column) {
+    for (int c = 0; c < k; ++c, at += w.column) {
       const V u0 = splat(w0[at]), u1 = splat(w1[at]), u2 = splat(w2[at]), u3 = splat(w3[at]);
 #pragma GCC unroll 8
       for (int v = 0; v < TV; ++v) {
@@ -93,15 +80,14 @@ SAN_INLINE void column_tiles(int k, const Work& work) {
   }
 }
 
-// y[c][t] (+)= sum over q < rows of w[q][c] * from[q][t]. kListed: row q is row listed.rows[q] of w.
-template <int K, int TV, bool kListed = false>
+// y[c][t] (+)= sum over q < rows of w[q][c] * from[q][t].
+template <int K, int TV>
 SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __restrict from, float* __restrict y,
-                         bool first, const Listed listed = {}) {
+                         bool first) {
   const int k = K > 0 ? K : width;
-  [[maybe_unused]] const int64_t step = kListed ? listed.step : int64_t{k} * kLanes;
   // At least 8 sums, or a multiplication waits for the one before.
   column_tiles<VL == 8 && K == 6 && TV <= 2 ? 6 : 4>(k, [&]<int C>(int column) {
-    const float* const begin = m.at + column * m.column;
+    const float* w = m.at + column * m.column;
     float* to = y + column * kLanes;
     V sum[C][TV];
 #pragma GCC unroll 8
@@ -110,14 +96,13 @@ SAN_ALONE void from_rows(const RowMatrix m, int rows, int width, const float* __
       for (int v = 0; v < TV; ++v) sum[c][v] = first ? V{} : load(to + c * kLanes + SAN_NEXT(v));
     }
 #pragma GCC unroll 1
-    for (int q = 0; q < rows; ++q) {
-      const float* w = begin + (kListed ? listed.rows[q] : q) * m.row;
+    for (int q = 0; q < rows; ++q, w += m.row) {
       V g[TV];
 #pragma GCC unroll 8
-      for (int v = 0; v < TV; ++v) g[v] = load(from + q * (kListed ? kListedRow : kTokenPiece) + v * VL);
+      for (int v = 0; v < TV; ++v) g[v] = load(from + q * kTokenPiece + v * VL);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
-        const V u = splat(w[kListed ? c : c * m.column]);
+        const V u = splat(w[c * m.column]);
 #pragma GCC unroll 8
         for (int v = 0; v < TV; ++v) sum[c][v] += g[v] * u;
       }
@@ -194,25 +179,21 @@ SAN_INLINE V sums_of(V* acc) {
 }
 
 // outer_lanes in tiles of kMost columns, H vectors of lanes at a time.
-template <int K, int kMost, int H, bool kListed>
+template <int K, int kMost, int H>
 SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
-                            int64_t count, float* __restrict acc, bool start, const Listed listed) {
+                            int64_t count, float* __restrict acc, bool start) {
   constexpr int R = 4;
-  constexpr int64_t row_step = kListed ? kListedRow : kTokenPiece;
   const int k = K > 0 ? K : width;
-  const int64_t step = kListed ? listed.step : int64_t{k} * kLanes;
   for (int row = 0; row < rows; row += R) {
-    float* to[R];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) to[r] = acc + (kListed ? listed.rows[row + r] : row + r) * k * VL;
     column_tiles<kMost>(k, [&]<int C>(int column) {
       V sum[R][C];
+      float* to = acc + (row * k + column) * VL;
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) sum[r][c] = start ? V{} : load(to[r] + (column + c) * VL);
+        for (int c = 0; c < C; ++c) sum[r][c] = start ? V{} : load(to + (r * k + c) * VL);
       }
-      const float *a = from + row * row_step, *b = x + token_at(k, first) + column * kLanes;
+      const float *a = from + row * kTokenPiece, *b = x + token_at(k, first) + column * kLanes;
       const auto multiply = [&]<int N>(int lane) {
         V xv[C][N];
 #pragma GCC unroll 4
@@ -224,7 +205,7 @@ SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float*
         for (int r = 0; r < R; ++r) {
           V y[N];
 #pragma GCC unroll 2
-          for (int i = 0; i < N; ++i) y[i] = in_register(load(a + r * row_step + lane + i * VL));
+          for (int i = 0; i < N; ++i) y[i] = in_register(load(a + r * kTokenPiece + lane + i * VL));
 #pragma GCC unroll 2
           for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 4
@@ -234,7 +215,7 @@ SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float*
       };
       int64_t t = 0;
 #pragma GCC unroll 1
-      for (; t + kLanes <= count; t += kLanes, a += kLanes, b += step) {
+      for (; t + kLanes <= count; t += kLanes, a += kLanes, b += k * kLanes) {
 #pragma GCC unroll 4
         for (int lane = 0; lane < kLanes; lane += H * VL) multiply.template operator()<H>(lane);
       }
@@ -242,7 +223,7 @@ SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float*
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) store(to[r] + (column + c) * VL, sum[r][c]);
+        for (int c = 0; c < C; ++c) store(to + (r * k + c) * VL, sum[r][c]);
       }
     });
   }
@@ -250,19 +231,19 @@ SAN_INLINE void outer_tiles(const float* __restrict from, int rows, const float*
 
 // acc[q][c] (+)= from[q][t] * x[c][t] lane by lane, for `rows` rows (a multiple of 4) and lanes first .. first + count of x
 // (first: a multiple of 16); row q's lane 0 is x's lane `first`. acc holds rows of `width` vectors; sums over their lanes are left
-// for later. kListed: row q is row listed.rows[q] of acc.
-template <int K, bool kListed = false>
+// for later.
+template <int K>
 SAN_ALONE void outer_lanes(const float* __restrict from, int rows, const float* __restrict x, int width, int64_t first,
-                           int64_t count, float* __restrict acc, bool start, const Listed listed = {}) {
+                           int64_t count, float* __restrict acc, bool start) {
 #if SAN_VL == 16
-  outer_tiles<K, 4, 1, kListed>(from, rows, x, width, first, count, acc, start, listed);
+  outer_tiles<K, 4, 1>(from, rows, x, width, first, count, acc, start);
 #elif SAN_VL == 8
   // Two loads in a cycle from the same half of two cache lines are in each other's way (Zen 3: a third slower), so that halves take
   // turns. It takes registers from the sums; where lanes are few, what is done once per tile weighs more.
-  if (count >= 64) return outer_tiles<K, 2, 2, kListed>(from, rows, x, width, first, count, acc, start, listed);
-  outer_tiles<K, 3, 1, kListed>(from, rows, x, width, first, count, acc, start, listed);
+  if (count >= 64) return outer_tiles<K, 2, 2>(from, rows, x, width, first, count, acc, start);
+  outer_tiles<K, 3, 1>(from, rows, x, width, first, count, acc, start);
 #else
-  outer_tiles<K, 3, 1, kListed>(from, rows, x, width, first, count, acc, start, listed);
+  outer_tiles<K, 3, 1>(from, rows, x, width, first, count, acc, start);
 #endif
 }
 

@@ -8,6 +8,7 @@ typedef uint32_t VUMem __attribute__((vector_size(4 * SAN_VL), aligned(4), may_a
 
 constexpr int VL = SAN_VL;
 #define SAN_INLINE static inline __attribute__((always_inline))
+#define SAN_INLINE_MEMBER inline __attribute__((always_inline))
 // For inner loops that need all registers: inlined into their callers they would share them.
 #define SAN_ALONE static __attribute__((noinline))
 
@@ -69,6 +70,37 @@ SAN_INLINE float sum_of(V v) {
   for (int i = 0; i < VL; ++i) s += v[i];
   return s;
 }
+
+// The sum of the lanes, in each of them.
+#if defined(__AVX512F__) && SAN_VL == 16
+SAN_INLINE V sum_everywhere(V v) {
+  v += (V)_mm512_shuffle_f32x4((__m512)v, (__m512)v, 0x4E);
+  v += (V)_mm512_shuffle_f32x4((__m512)v, (__m512)v, 0xB1);
+  v += (V)_mm512_permute_ps((__m512)v, 0x4E);
+  return v + (V)_mm512_permute_ps((__m512)v, 0xB1);
+}
+#elif defined(__AVX2__) && SAN_VL == 8
+SAN_INLINE V sum_everywhere(V v) {
+  v += (V)_mm256_permute2f128_ps((__m256)v, (__m256)v, 1);
+  v += (V)_mm256_permute_ps((__m256)v, 0x4E);
+  return v + (V)_mm256_permute_ps((__m256)v, 0xB1);
+}
+#else
+SAN_INLINE V sum_everywhere(V v) { return splat(sum_of(v)); }
+#endif
+
+// A bit per lane of a comparison's outcome, the first lane's the lowest.
+#if defined(__AVX512F__) && SAN_VL == 16
+SAN_INLINE uint32_t lane_bits(VI v) { return _mm512_movepi32_mask((__m512i)v); }
+#elif defined(__AVX2__) && SAN_VL == 8
+SAN_INLINE uint32_t lane_bits(VI v) { return static_cast<uint32_t>(_mm256_movemask_ps((__m256)v)); }
+#else
+SAN_INLINE uint32_t lane_bits(VI v) {
+  uint32_t bits = 0;
+  for (int i = 0; i < VL; ++i) bits |= (static_cast<uint32_t>(v[i]) >> 31) << i;
+  return bits;
+}
+#endif
 
 // exp(x) for |x| <= 87, relative error 2e-7; x below -87 gives about 1e-38.
 SAN_INLINE V exponential(V x) {

