@@ -48,9 +48,8 @@ struct LpeShape {
   int ff = 0;         // hidden units
   int ff_padded = 0;  // rounded up to a multiple of kHiddenStep: rows of packed feed-forward weights, the rest zeros
   int tokens() const { return m * kLanes; }
-  int64_t row() const {
-    return (k + kLanes - 1) / kLanes * kLanes;
-  }  // floats of a token of a group, see LpeGroupForward
+  // Floats of a token of a group, see LpeGroupForward.
+  int64_t row() const { return (k + kLanes - 1) / kLanes * kLanes; }
 };
 
 struct LpeLayer {
@@ -59,8 +58,8 @@ struct LpeLayer {
   const float *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
   const float *ff1, *ff1_bias;  // [ff_padded][k], [ff_padded]
   const float *ff2, *ff2_bias;  // [ff_padded][k] (transposed: per hidden unit), [k]
-  const float *ff1_columns,
-      *ff1_norms;  // [k][ff_padded], [ff_padded]: ff1 transposed, lengths of its rows; for groups only
+  // For groups only: ff1 transposed [k][ff_padded]; the lengths of its rows [ff_padded], not a number where they are not finite.
+  const float *ff1_columns, *ff1_norms;
   // In order of use. Rows are tokens (sequence * m + position); columns: key position + m * head (attention), features,
   // hidden units, features.
   Dropout attention, output, hidden, feed_forward;
@@ -96,9 +95,10 @@ struct LpeGroupForward {
   const float* x;        // [kGroup][row()], zeros beyond k
   float* xt;             // sets [k][kGroup]: the same, transposed
   float* y;              // sets [kGroup][row()]: the sums over hidden units, neither scaled (dropout) nor with a bias
-  uint32_t *some,
-      *all;  // sets [ff_padded / 32]: units that are at work for some of the tokens, for all of them; bit 0 is the first of 32
-  float* linear;   // sets [k][k] (in, out): what the latter are together, without dropout and biases. _pad
+  // Sets [ff_padded / 32]: units at work that are computed one by one, and those that are one linear map, being at work for all
+  // of the tokens; bit 0 is the first of 32.
+  uint32_t *some, *all;
+  float* linear;   // sets [k][k] (in, out): the linear map, without dropout and biases. _pad
   float* scratch;  // lpe_group_scratch floats
 };
 // Backwards, for hidden units [begin, end) (multiples of 32).
@@ -107,10 +107,10 @@ struct LpeGroupBackward {
   const LpeLayer* layer;
   int count;
   const uint32_t* rows;
-  const float *x, *xt;           // as above, _pad
-  const float *dy, *dyt;         // [kGroup][row()], [k][kGroup]: gradients of y, scaled; zeros beyond count. _pad
+  const float *x, *xt;           // as above
+  const float *dy, *dyt;         // [kGroup][row()], [k][kGroup]: gradients of y, scaled; zeros beyond count and k
   const float *outer, *outer_t;  // [k][k] (out, in) and (in, out): the sum over tokens of dy * x. _pad
-  const float* sums;             // [row()]: the sum over tokens of dy
+  const float* sums;             // [row()]: the sum over tokens of dy, zeros beyond k
   const uint32_t *some, *all;
   int begin, end;
   float* d_x;                         // sets [kGroup][row()]: without the part of `linear`

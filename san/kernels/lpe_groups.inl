@@ -1,12 +1,17 @@
 // The LPE's feed-forward maps of a training step, for a group of tokens that are alike.
 //
-// For most of a group's tokens alike a hidden unit is either 0 or at work (not clipped by the ReLU) for all of them; a tenth is neither.
+// A hidden unit is mostly 0 for all of them, or at work (its argument above 0) for all of them; a tenth to a third of the units is neither.
 // What is 0 is left out. Units at work for all are together one linear map of the tokens, k x k, less what dropout takes away: one
-// (token, unit) in ten, by itself. The rest is computed as it is written. In cycles of an AVX2 core per token and unit, k = 16, forward and
-// backward: a unit that is computed 3.2 and 6.7, one of the linear map 0.9 and 1.4.
+// pair of token and unit in ten, by itself. The rest is computed as it is written.
 
 constexpr int kUnitsTogether = kGroupUnits;     // rows of the small products
 constexpr int64_t kGroupRow = kGroup + kLanes;  // floats from one unit's tokens to the next one's: no power of two
+
+// Whether units at work for all tokens are worth a linear map: k x k products a unit, and a correction for each token that dropout takes.
+// In wide networks, and where dropout takes many, computing them one by one is less.
+SAN_INLINE bool worth_linear(const LpeShape& s, const LpeLayer& layer) {
+  return s.k <= 64 && layer.hidden.threshold <= 65536 / 4;
+}
 
 // Vectors of a row of k features; the last one of weights may be a part.
 template <int NV>
@@ -59,8 +64,8 @@ SAN_INLINE uint64_t dropped_tokens(const LpeLayer& layer, const uint32_t* bits, 
   return ~kept;
 }
 
-// Rows [unit][token] of `count` units: relu(rows + bias), dropped out. Returns nothing of those that are 0.
-SAN_INLINE void drop_units(const LpeLayer& layer, const uint32_t* bits, int unit, const float* from, V bias,
+// to[t] = relu(from[t] + bias) of a unit, dropped out but not scaled, for the tokens of a group.
+SAN_INLINE void hidden_row(const LpeLayer& layer, const uint32_t* bits, int unit, const float* from, V bias,
                            float* to) {
   const VU unit_bits = splat_u(layer.hidden.active() ? layer.hidden_bits[unit / 2] : 0);
   const int shift = unit % 2 == 0 ? 11 : 0;
@@ -86,10 +91,12 @@ static int list_marks(const uint32_t* words, int begin, int end, int32_t* list) 
   return count;
 }
 
-// Which units are at work for all tokens within `reach` of `center` (marked in `all`), and which may be for some: listed, and counted.
+// Which units are at work for all tokens within `reach` of `center` (marked in `all`, where that is worth a linear map), and which
+// are to be looked at: listed, and counted.
 static int sort_units(const LpeShape& s, const LpeLayer& layer, const float* center, float reach, uint32_t* all,
                       int32_t* unsure) {
   constexpr int kVectors = 32 / VL;
+  const uint32_t linear = worth_linear(s, layer) ? ~0U : 0;
   int count = 0;
   for (int w = 0; w < s.ff_padded / 32; ++w) {
     V at[kVectors];
@@ -108,6 +115,7 @@ static int sort_units(const LpeShape& s, const LpeLayer& layer, const float* cen
       none |= lane_bits(at[v] <= -around) << (v * VL);
       every |= lane_bits(at[v] > around) << (v * VL);
     }
+    every &= linear;
     all[w] = every;
     for (uint32_t left = ~(none | every); left != 0; left &= left - 1) unsure[count++] = w * 32 + __builtin_ctz(left);
   }
@@ -147,13 +155,14 @@ static void group_forward(const LpeGroupForward& g) {
     }
     square = maximum(square, sum_everywhere(sum));
   }
-  // Roundings of k products are 1e-6 of them at the most. A token that is not finite makes all units unsure: NaN is neither above nor below.
+  // Roundings of k products are about 1e-6 of them. A token that is not finite makes all units unsure: NaN is neither above nor below.
   float reach = 1.00001F * __builtin_sqrtf(square[0]) + 2e-6F * (1.0F + __builtin_sqrtf(sum_everywhere(size)[0]));
   if (!(reach < 1e30F)) reach = __builtin_nanf("");
   const int count = sort_units(s, layer, center, reach, g.all, unsure);
   for (int w = 0; w < words; ++w) g.some[w] = 0;
   for (int64_t i = 0; i < kGroup * ld; i += VL) store(g.y + i, V{});
 
+  const bool linear = worth_linear(s, layer);
   int filled = 0;
   const auto flush = [&] { gemm({kGroup, k, filled, w2, k, rows, 1, kGroupRow, g.y, ld, true}); };
   for (int from = 0; from < count; from += kUnitsTogether) {
@@ -170,15 +179,15 @@ static void group_forward(const LpeGroupForward& g) {
         positive &= value > 0.0F;
         none &= value <= 0.0F;
       }
-      constexpr uint32_t kEvery = VL == 32 ? ~0U : (1U << VL) - 1;
+      constexpr uint32_t kEvery = (1U << VL) - 1;
       if (lane_bits(none) == kEvery) continue;
       const uint32_t mark = 1U << (unit % 32);
-      if (lane_bits(positive) == kEvery) {
+      if (linear && lane_bits(positive) == kEvery) {
         g.all[unit / 32] |= mark;
         continue;
       }
       g.some[unit / 32] |= mark;
-      drop_units(layer, bits, unit, hidden + i * kGroupRow, bias, rows + filled * kGroupRow);
+      hidden_row(layer, bits, unit, hidden + i * kGroupRow, bias, rows + filled * kGroupRow);
       row.copy(layer.ff2 + static_cast<int64_t>(unit) * k, w2 + filled * k);
       if (++filled == kUnitsTogether) {
         flush();
@@ -255,7 +264,7 @@ static void group_backward(const LpeGroupBackward& g) {
     gemm({n, kGroup, k, g.dyt, kGroup, w2, k, 1, d_hidden, kGroupRow, false});
     for (int i = 0; i < n; ++i) {
       float *h = hidden + i * kGroupRow, *d = d_hidden + i * kGroupRow;
-      drop_units(layer, bits, units[i], h, splat(layer.ff1_bias[units[i]]), h);
+      hidden_row(layer, bits, units[i], h, splat(layer.ff1_bias[units[i]]), h);
       V sum{};
 #pragma GCC unroll 16
       for (int v = 0; v < kGroup / VL; ++v) {

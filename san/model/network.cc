@@ -21,8 +21,9 @@ constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
 constexpr int64_t kRows = 48;      // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
 constexpr int kHiddenGroup = 256;  // hidden units of one task of the LPE feed-forward's backward pass
-// More hidden units than that: tokens are worked on in groups, so many blocks at a time.
-constexpr int64_t kBlocksOfSpan = 256;
+// More hidden units than that: tokens are worked on in groups, about so many tokens at a time (fewer where they are wide). More find
+// groups that are more alike, and need more memory, as do more tasks.
+constexpr int64_t kTokensOfSpan = 40960, kMostHiddenTasks = 16;
 // No more: a task of the LPE's backward pass takes so many blocks at a time. There are so many tasks.
 constexpr int64_t kBlocksOfPart = 4, kMostParts = 32;
 constexpr int64_t kGradientRows = 48;    // least rows of a weight matrix's gradient that one task computes
@@ -232,7 +233,7 @@ struct Network::Workspace::Impl {
   struct LpeGroups {
     std::vector<int32_t> tokens;  // of group g: g * kGroup ..., the last one's less; numbers within the span
     uint32_t *some, *all;         // [groups][ff_padded / 32]
-    float* linear;                // [groups][k][k]
+    float* linear;                // [groups][linear_size()]
     int64_t count() const { return (static_cast<int64_t>(tokens.size()) + kGroup - 1) / kGroup; }
     int size(int64_t group) const {
       return static_cast<int>(std::min<int64_t>(kGroup, static_cast<int64_t>(tokens.size()) - group * kGroup));
@@ -287,6 +288,7 @@ struct Network::Impl {
     int first_tensor;  // attention.in.weight; the others follow in the order of tensor_specs
   };
   std::vector<LpePacked> lpe;
+  int lpe_input_weight = -1, lpe_input_bias = -1;  // tensors
   int ff_padded = 0;
 
   Impl(const ModelConfig& config, std::vector<float*> pointers)
@@ -390,6 +392,8 @@ struct Network::Impl {
     }
     if (c.lpe.kind != LpeKind::kNone) {
       ff_padded = (c.lpe.ff_dim + kHiddenStep - 1) / kHiddenStep * kHiddenStep;
+      lpe_input_weight = id("lpe.input.weight");
+      lpe_input_bias = id("lpe.input.bias");
       lpe.resize(static_cast<size_t>(c.lpe.layers));
       for (int i = 0; i < c.lpe.layers; ++i) {
         LpePacked& l = lpe[static_cast<size_t>(i)];
@@ -491,7 +495,7 @@ struct Network::Impl {
           l.ff1_columns[int64_t{i} * ff_padded + h] = w1[int64_t{h} * k + i];
           square += w1[int64_t{h} * k + i] * w1[int64_t{h} * k + i];
         }
-        l.ff1_norms[h] = std::sqrt(square);
+        l.ff1_norms[h] = std::isfinite(square) ? std::sqrt(square) : std::numeric_limits<float>::quiet_NaN();
       }
     } else {
       for (const Map& m : head) map(m);
@@ -895,8 +899,8 @@ struct Network::Impl {
     start_threads(w, pool);
     if (w.training && grouped()) {
       w.lpe_groups.assign(static_cast<size_t>(c.lpe.layers), {});
-      for (int64_t first = 0; first < blocks; first += kBlocksOfSpan) {
-        lpe_forward_span(w, pool, first, std::min(blocks, first + kBlocksOfSpan));
+      for (int64_t first = 0; first < blocks; first += span_blocks(s)) {
+        lpe_forward_span(w, pool, first, std::min(blocks, first + span_blocks(s)));
       }
     } else {
       pool.run(blocks, [&](int64_t block, int thread) {
@@ -922,8 +926,7 @@ struct Network::Impl {
     const int width = c.lpe.token_width();
     float* input = arena.take(width * w.shape.tokens());
     tokens_of(w, block, input);
-    kernels().lpe_linear(value(id("lpe.input.weight")), value(id("lpe.input.bias")), input, x, width, w.shape.k,
-                         w.shape.tokens());
+    kernels().lpe_linear(value(lpe_input_weight), value(lpe_input_bias), input, x, width, w.shape.k, w.shape.tokens());
   }
 
   // A block's codes: sums over the valid tokens of x [k][T].
@@ -943,6 +946,11 @@ struct Network::Impl {
 
   // Training steps of maps with many hidden units work on groups of alike tokens, wherever in the span of blocks these are.
   bool grouped() const { return ff_padded > kHiddenGroup; }
+  static int64_t span_blocks(const LpeShape& s) {
+    return std::max<int64_t>(1, kTokensOfSpan * kLanes / s.row() / s.tokens());
+  }
+  // A group's `linear`, which is read beyond its end, where the next group's would be.
+  static int64_t linear_size(const LpeShape& s) { return int64_t{s.k} * s.k + kPad; }
 
   // Number of a token within its span, and dropout's row of it.
   static uint32_t token_row(const LpeShape& s, int64_t first_block, int32_t token) {
@@ -953,7 +961,8 @@ struct Network::Impl {
   static int64_t token_place(const LpeShape& s, int32_t token) {
     return (int64_t{token} / kLanes) * kLanes * s.k + token % kLanes;
   }
-  // rows[place][c] = the tokens of a group, zeros beyond k; `count` of them, or copies of the first for the rest.
+  // rows[place][c] = scale * the tokens of a group, zeros beyond k. The rest: zeros beyond `count`, or, where that is kGroup, copies of
+  // the first one.
   static void gather(const LpeShape& s, const Work::LpeGroups& groups, int64_t group, int count, float scale,
                      const float* blocks, float* rows) {
     for (int place = 0; place < kGroup; ++place) {
@@ -970,10 +979,13 @@ struct Network::Impl {
     const Kernels& k = kernels();
     const int64_t tokens = s.tokens(), size = tokens * s.k, row = s.row(), words = ff_padded / 32;
     std::vector<int32_t> valid;
-    for (int64_t token = 0; token < (end - first) * tokens; ++token) {
-      const int64_t sequence = (first + token / tokens) * kLanes + token % kLanes;
-      if (token % tokens / kLanes < w.lpe_counts[static_cast<size_t>(sequence)]) {
-        valid.push_back(static_cast<int32_t>(token));
+    for (int64_t b = first; b < end; ++b) {
+      const int32_t* counts = w.lpe_counts.data() + b * kLanes;
+      for (int position = 0; position < s.m; ++position) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          if (position < counts[lane])
+            valid.push_back(static_cast<int32_t>((b - first) * tokens + position * kLanes + lane));
+        }
       }
     }
     for (auto& layer : w.lpe_groups) {
@@ -981,7 +993,7 @@ struct Network::Impl {
       groups.tokens = valid;
       groups.some = reinterpret_cast<uint32_t*>(w.arena.take(groups.count() * words));
       groups.all = reinterpret_cast<uint32_t*>(w.arena.take(groups.count() * words));
-      groups.linear = w.arena.take(groups.count() * s.k * s.k);
+      groups.linear = w.arena.take(groups.count() * linear_size(s));
       layer.push_back(std::move(groups));
     }
     const Arena::Mark mark = w.arena.mark();
@@ -1015,8 +1027,8 @@ struct Network::Impl {
         for (int place = 0; place < kGroup; ++place) numbers[place] = token_row(s, first, groups.at(group, place));
         gather(s, groups, group, kGroup, 1, x, own);
         k.lpe_group_forward({&s, &weights, groups.size(group), numbers, own, arena.take(kGroup * s.k), result,
-                             groups.some + group * words, groups.all + group * words, groups.linear + group * s.k * s.k,
-                             arena.take(lpe_group_scratch(s))});
+                             groups.some + group * words, groups.all + group * words,
+                             groups.linear + group * linear_size(s), arena.take(lpe_group_scratch(s))});
         for (int place = 0; place < groups.size(group); ++place) {
           float* to = y + token_place(s, groups.at(group, place));
           for (int i = 0; i < s.k; ++i) {
@@ -1125,11 +1137,13 @@ struct Network::Impl {
   void lpe_backward_span(Work& w, ThreadPool& pool, const float* d_codes, int64_t span, LpeSums& sums) {
     const LpeShape& s = w.shape;
     const Kernels& kn = kernels();
-    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), first = span * kBlocksOfSpan;
-    const int64_t count = std::min(blocks - first, kBlocksOfSpan), parts = std::min(count, kMostParts);
+    const int64_t blocks = ceil_div(w.plan->sequences, kLanes), first = span * span_blocks(s);
+    const int64_t count = std::min(blocks - first, span_blocks(s)), parts = std::min(count, kMostParts);
     const int64_t size = s.tokens() * s.k, row = s.row(), words = ff_padded / 32, square = s.k * s.k;
     const int64_t small = LpeSmallGradients::size(s.k), input = s.k * (c.lpe.token_width() + 1);
-    const int64_t most = ceil_div(count * s.tokens(), kGroup), tasks = ceil_div(ff_padded, kHiddenGroup);
+    const int64_t most = ceil_div(count * s.tokens(), kGroup),
+                  units = std::max<int64_t>(kHiddenGroup, ceil_div(ff_padded, kMostHiddenTasks * 32) * 32);
+    const int64_t tasks = ceil_div(ff_padded, units);
     const Arena::Mark mark = w.arena.mark();
     float *d = w.arena.take(count * size), *d_ff = w.arena.take(count * size), *x1 = w.arena.take(count * size);
     float *x = w.arena.take(most * kGroup * row), *xt = w.arena.take(most * kGroup * s.k);
@@ -1177,7 +1191,8 @@ struct Network::Impl {
         Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
         arena.reset();
         float* scratch = arena.take(lpe_group_scratch(s));
-        const int begin = static_cast<int>(task) * kHiddenGroup, last = std::min(ff_padded, begin + kHiddenGroup);
+        const auto begin = static_cast<int>(task * units),
+                   last = static_cast<int>(std::min<int64_t>(ff_padded, (task + 1) * units));
         for (int64_t g = 0; g < groups.count(); ++g) {
           kn.lpe_group_backward({&s,
                                  &weights,
@@ -1210,7 +1225,7 @@ struct Network::Impl {
           for (int64_t i = 0; i < kGroup * row; ++i) own[i] += part[i];
         }
         for (int64_t i = 0; i < square; ++i) {
-          transposed[i % s.k * s.k + i / s.k] = groups.linear[g * square + i];
+          transposed[i % s.k * s.k + i / s.k] = groups.linear[g * linear_size(s) + i];
         }
         kn.gemm({kGroup, s.k, s.k, transposed, s.k, dy + g * kGroup * row, row, 1, own, row, true});
         for (int place = 0; place < groups.size(g); ++place) {
@@ -1226,9 +1241,13 @@ struct Network::Impl {
                                    lpe_saved(w, layer, first + b), d + b * size, small_parts + part * small});
         if (layer == 0) lpe_input_back(w, first + b, d + b * size, arena, input_parts + part * input);
       });
-      for (int64_t i = 0; i < parts * small; ++i) sum.small[i % small] += small_parts[i];
+      for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t i = 0; i < small; ++i) sum.small[i] += small_parts[part * small + i];
+      }
     }
-    for (int64_t i = 0; i < parts * input; ++i) sums.input[i % input] += input_parts[i];
+    for (int64_t part = 0; part < parts; ++part) {
+      for (int64_t i = 0; i < input; ++i) sums.input[i] += input_parts[part * input + i];
+    }
     laps.add(Part::kLpeBackwardSmall);
     w.arena.rewind(mark);
   }
@@ -1239,7 +1258,7 @@ struct Network::Impl {
     start_threads(w, pool);
     if (grouped()) {
       LpeSums sums = lpe_sums(w.arena, s);
-      for (int64_t span = 0; span * kBlocksOfSpan < blocks; ++span) lpe_backward_span(w, pool, d_codes, span, sums);
+      for (int64_t span = 0; span * span_blocks(s) < blocks; ++span) lpe_backward_span(w, pool, d_codes, span, sums);
       add_lpe_gradients(sums, s, g);
       return;
     }
@@ -1285,8 +1304,7 @@ struct Network::Impl {
         for (int i = 0; i < k; ++i) g[t + 8][int64_t{i} * f + h] += sum.ff2[int64_t{h} * k + i];
       }
     }
-    float *weight = g[static_cast<size_t>(id("lpe.input.weight"))],
-          *bias = g[static_cast<size_t>(id("lpe.input.bias"))];
+    float *weight = g[static_cast<size_t>(lpe_input_weight)], *bias = g[static_cast<size_t>(lpe_input_bias)];
     const int token = c.lpe.token_width();
     for (int i = 0; i < k * token; ++i) weight[i] += sums.input[i];
     for (int i = 0; i < k; ++i) bias[i] += sums.input[k * token + i];

@@ -353,9 +353,9 @@ TEST(Engine, StochasticBlockModels) {
   EXPECT_LE(again, 3);
 }
 
-// Tokens are put into groups within some thousand sequences at a time. Without dropout: the definition takes sequences in pieces, whose
+// Tokens are put into groups within some ten thousand at a time. Without dropout: the definition takes sequences in pieces, whose
 // masks begin anew.
-TEST(Engine, MoreSequencesThanAreGroupedTogether) {
+TEST(Engine, MoreTokensThanAreGroupedTogether) {
   ModelConfig config;
   config.hidden_dim = 8;
   config.heads = 2;
@@ -369,10 +369,10 @@ TEST(Engine, MoreSequencesThanAreGroupedTogether) {
   config.node_tables = {5};
   config.edge_tables = {4};
   Comparison c;
-  for (uint64_t seed = 1; seed <= 8; ++seed) {  // two million hidden units, of which one may be within rounding of 0
+  for (uint64_t seed = 1; seed <= 8; ++seed) {  // millions of hidden units, of which some may be within rounding of 0
     Random random(seed);
-    const Batch batch = random_batch(config, random, 280, 40, 2);
-    ASSERT_GT(batch.num_nodes, 4096 + 100);
+    const Batch batch = random_batch(config, random, 280, 40, 10);
+    ASSERT_GT(batch.num_nodes * batch.max_pairs, 40960 + 1000);
     c = compare(config, batch, seed);
     if (c.verdict == Verdict::kEqual) break;
   }
