@@ -20,7 +20,7 @@ constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
 constexpr float kAttentionEps = 1e-6F;
 constexpr int64_t kRows = 48;      // rows of a matrix that one task works on; a multiple of the kernels' 6 and 8
-constexpr int kHiddenGroup = 256;  // hidden units of one task of the LPE feed-forward's backward pass
+constexpr int kUnitsOfTask = 256;  // hidden units of one task of the LPE feed-forward's backward pass
 // More hidden units than that: tokens are worked on in groups, about so many tokens at a time (fewer where they are wide). More find
 // groups that are more alike, and need more memory, as do more tasks.
 constexpr int64_t kTokensOfSpan = 40960, kMostHiddenTasks = 16;
@@ -945,7 +945,7 @@ struct Network::Impl {
   }
 
   // Training steps of maps with many hidden units work on groups of alike tokens, wherever in the span of blocks these are.
-  bool grouped() const { return ff_padded > kHiddenGroup; }
+  bool grouped() const { return ff_padded > kUnitsOfTask; }
   static int64_t span_blocks(const LpeShape& s) {
     return std::max<int64_t>(1, kTokensOfSpan * kLanes / s.row() / s.tokens());
   }
@@ -1142,7 +1142,7 @@ struct Network::Impl {
     const int64_t size = s.tokens() * s.k, row = s.row(), words = ff_padded / 32, square = s.k * s.k;
     const int64_t small = LpeSmallGradients::size(s.k), input = s.k * (c.lpe.token_width() + 1);
     const int64_t most = ceil_div(count * s.tokens(), kGroup),
-                  units = std::max<int64_t>(kHiddenGroup, ceil_div(ff_padded, kMostHiddenTasks * 32) * 32);
+                  units = std::max<int64_t>(kUnitsOfTask, ceil_div(ff_padded, kMostHiddenTasks * 32) * 32);
     const int64_t tasks = ceil_div(ff_padded, units);
     const Arena::Mark mark = w.arena.mark();
     float *d = w.arena.take(count * size), *d_ff = w.arena.take(count * size), *x1 = w.arena.take(count * size);
