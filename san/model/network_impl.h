@@ -125,6 +125,21 @@ struct LayerState {
   float* table[2] = {nullptr, nullptr};  // edge vectors per type; [0]: real types, [1]: the added one
 };
 
+// A layer's backward pass: gradients of its output and of what has the same name in LayerState, [N][..]; and sums in parts, one for
+// each of the tasks that may run side by side, to be added in their order.
+struct LayerGradients {
+  float *out = nullptr, *hidden = nullptr, *x1 = nullptr, *attention = nullptr, *projections = nullptr;
+  float* dropped = nullptr;              // what attention's output map read: the state's, after dropout
+  float* dot[2] = {nullptr, nullptr};    // [N][heads]: attention's gradient times its result
+  float* scaled_q = nullptr;             // see scale_queries
+  int64_t type_size = 0, code_size = 0;  // floats of a part of `types`, `code_weight`
+  int64_t type_parts = 0, dense_type_parts = 0, added_parts = 0, code_parts = 0;
+  float *types = nullptr,
+        *dense_types = nullptr;                // of the real edges' vectors, by the edges one by one and by all pairs
+  float* added = nullptr;                      // of the added pairs' vector
+  float* code_weight[2] = {nullptr, nullptr};  // of LayerWeights::Edge::code
+};
+
 // The groups of alike tokens of a layer and a span of blocks (Network::Impl::grouped).
 struct LpeGroups {
   std::vector<int32_t> tokens;  // of group g: g * kGroup ..., the last one's less; numbers within the span
@@ -353,6 +368,15 @@ struct Network::Impl {
   // embeddings per type, d_slots: of the edge LPE's codes per ordered pair; both are added to.
   void layer_backward(Work& w, ThreadPool& pool, int number, float* d_out, float* d_h, float* d_edges, float* d_slots,
                       const std::vector<float*>& g);
+  // All pairs, which set the projections' gradients of all graphs, then edges one by one, once as their target and once as
+  // their source, which add to them.
+  void attention_backward(Work& w, ThreadPool& pool, const LayerWeights& l, const LayerState& state, LayerGradients& b,
+                          float* d_slots);
+  // Of the layer's maps of nodes, and of its maps of edges; the latter add up the parts of `b`.
+  void weight_gradients(Work& w, ThreadPool& pool, const LayerWeights& l, const LayerState& state,
+                        const LayerGradients& b, const std::vector<float*>& g) const;
+  void edge_gradients(Work& w, ThreadPool& pool, const LayerWeights& l, LayerGradients& b, float* d_edges,
+                      const std::vector<float*>& g) const;
 
   // --- The whole (network.cc) ----------------------------------------------------------------------------------------
 

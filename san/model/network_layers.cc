@@ -375,19 +375,20 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
   const LayerWeights& l = layers[static_cast<size_t>(number)];
   const LayerState& state = w.layers[static_cast<size_t>(number)];
   const Kernels& k = kernels();
-  const NetworkPlan& plan = *w.plan;
   const int64_t nodes = w.nodes;
   const int d = l.out, ld = d * l.sections, heads = c.heads;
-  const AttentionShape s = attention_shape(l);
+  const bool separate = c.attention_norm == AttentionNorm::kSeparate;
   const Dropout drop_attention = Dropout::make(c.dropout, w.seed, graph_site(number, 0));
   const Dropout drop_hidden = Dropout::make(c.dropout, w.seed, graph_site(number, 1));
-
   Laps laps(w.profile);
+  LayerGradients b;
+  b.out = d_out;
 
   // The feed-forward block.
-  float *d_hidden = w.arena.take(nodes * 2 * d), *d_x1 = w.arena.take(nodes * d);
+  b.hidden = w.arena.take(nodes * 2 * d);
+  b.x1 = w.arena.take(nodes * d);
   norm_backward(w, pool, l, state, 1, d_out, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
-    float *hidden = d_hidden + first * 2 * d, *x = d_x1 + first * d;
+    float *hidden = b.hidden + first * 2 * d, *x = b.x1 + first * d;
     k.gemm({count, 2 * d, d, l.ffn2.backward, 2 * d, rows, d, 1, hidden, 2 * d, false});
     k.relu_backward(hidden, state.hidden + first * 2 * d, count * 2 * d, drop_hidden.scale);
     if (l.residual) std::copy_n(rows, count * d, x);
@@ -395,50 +396,75 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
   });
 
   // Attention's output map.
-  float *d_attention = w.arena.take(nodes * d), *dropped = state.attention;
-  float *dot[2] = {w.arena.take(nodes * heads), nullptr}, *scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
-  dot[1] = s.separate ? w.arena.take(nodes * heads) : dot[0];
-  if (drop_attention.active()) dropped = w.arena.take(nodes * d);
-  norm_backward(w, pool, l, state, 0, d_x1, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
-    float* da = d_attention + first * d;
+  b.attention = w.arena.take(nodes * d);
+  b.dropped = drop_attention.active() ? w.arena.take(nodes * d) : state.attention;
+  b.dot[0] = w.arena.take(nodes * heads);
+  b.dot[1] = separate ? w.arena.take(nodes * heads) : b.dot[0];
+  b.scaled_q = c.full() ? w.arena.take(2 * nodes * d) : nullptr;
+  norm_backward(w, pool, l, state, 0, b.x1, g, [&](int64_t, int64_t first, int64_t count, float* rows, int) {
+    float* da = b.attention + first * d;
     k.gemm({count, d, d, l.o.backward, d, rows, d, 1, da, d, false});
     if (drop_attention.active()) {
       k.drop(da, count, d, drop_attention, first);
-      std::copy_n(state.attention + first * d, count * d, dropped + first * d);
-      k.drop(dropped + first * d, count, d, drop_attention, first);
+      std::copy_n(state.attention + first * d, count * d, b.dropped + first * d);
+      k.drop(b.dropped + first * d, count, d, drop_attention, first);
     }
-    for (int kind = 0; kind < (s.separate ? 2 : 1); ++kind) {
-      k.head_dots(da, (s.separate ? state.means[kind] : state.attention) + first * d, count, d, heads,
-                  dot[kind] + first * heads);
+    for (int kind = 0; kind < (separate ? 2 : 1); ++kind) {
+      k.head_dots(da, (separate ? state.means[kind] : state.attention) + first * d, count, d, heads,
+                  b.dot[kind] + first * heads);
     }
-    if (c.full()) scale_queries(w, state, l, first, count, scaled_q);
+    if (c.full()) scale_queries(w, state, l, first, count, b.scaled_q);
   });
-
   laps.add(Part::kFeedForwardBackward);
 
-  // Attention: all pairs, which set the gradients of all graphs, then edges one by one, once as their target and once as their
-  // source, which add to them.
-  float* d_projections = plan.dense.empty() ? w.arena.zeros(nodes * ld) : w.arena.take(nodes * ld);
+  attention_backward(w, pool, l, state, b, d_slots);
+  laps.add(Part::kAttentionBackward);
+
+  // The layer's input.
+  pool.run(ceil_div(nodes, kRows), [&](int64_t block, int) {
+    const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
+    if (l.residual) std::copy_n(b.x1 + first * d, count * d, d_h + first * d);
+    k.gemm({count, l.in, ld, l.projections_back, l.in, b.projections + first * ld, ld, 1, d_h + first * l.in, l.in,
+            l.residual});
+  });
+  laps.add(Part::kProjectionsBackward);
+
+  weight_gradients(w, pool, l, state, b, g);
+  laps.add(Part::kWeightGradients);
+  edge_gradients(w, pool, l, b, d_edges, g);
+  laps.add(Part::kEdgeGradients);
+}
+
+void Network::Impl::attention_backward(Work& w, ThreadPool& pool, const LayerWeights& l, const LayerState& state,
+                                       LayerGradients& b, float* d_slots) {
+  const Kernels& k = kernels();
+  const NetworkPlan& plan = *w.plan;
+  const AttentionShape s = attention_shape(l);
+  const int d = l.out, code_k = c.lpe.pairs() ? c.lpe.dim : 0;
   const auto chunks = static_cast<int64_t>(plan.chunk_begin.size()) - 1;
-  const bool shared_rows = !plan.own_rows;
-  const int64_t type_size = int64_t{plan.types} * d;
-  float* d_types = w.arena.zeros((shared_rows ? chunks : 1) * std::max<int64_t>(1, type_size));
   const auto dense = static_cast<int64_t>(plan.dense.size());
-  float *d_added = w.arena.zeros((dense > 0 ? dense : chunks) * d),
-        *d_dense_types = w.arena.zeros(shared_rows ? dense * type_size : 0);
-  const int code_k = c.lpe.pairs() ? c.lpe.dim : 0;
-  const int64_t code_size = int64_t{code_k} * d;
-  float* d_code_weight[2] = {w.arena.zeros(chunks * std::max<int64_t>(1, code_size)),
-                             w.arena.zeros(chunks * std::max<int64_t>(1, code_size))};
+  const int64_t projections = w.nodes * d * l.sections;
+  b.projections = dense == 0 ? w.arena.zeros(projections) : w.arena.take(projections);
+  b.type_size = int64_t{plan.types} * d;
+  b.code_size = int64_t{code_k} * d;
+  b.type_parts = plan.own_rows ? 1 : chunks;
+  b.types = w.arena.zeros(b.type_parts * std::max<int64_t>(1, b.type_size));
+  b.dense_type_parts = plan.own_rows ? 0 : dense;
+  b.dense_types = w.arena.zeros(b.dense_type_parts * b.type_size);
+  b.added_parts = dense > 0 ? dense : chunks;
+  b.added = w.arena.zeros(b.added_parts * d);
+  b.code_parts = chunks;
+  for (float*& weight : b.code_weight) weight = w.arena.zeros(chunks * std::max<int64_t>(1, b.code_size));
+
   pool.run(dense, [&](int64_t task, int thread) {
-    dense_graphs(w, plan.dense[static_cast<size_t>(task)], s, state, scaled_q, plan.in,
+    dense_graphs(w, plan.dense[static_cast<size_t>(task)], s, state, b.scaled_q, plan.in,
                  w.thread_arenas[static_cast<size_t>(thread)], [&](DenseGraph& graph, int32_t type) {
-                   graph.d_out = d_attention;
+                   graph.d_out = b.attention;
                    graph.share = state.share[1];
-                   graph.dot = dot[1];
-                   graph.d_projections = d_projections;
-                   graph.d_e = d_added + task * d;
-                   if (type >= 0) graph.d_e1 = d_dense_types + task * type_size + int64_t{type} * d;
+                   graph.dot = b.dot[1];
+                   graph.d_projections = b.projections;
+                   graph.d_e = b.added + task * d;
+                   if (type >= 0) graph.d_e1 = b.dense_types + task * b.type_size + int64_t{type} * d;
                    k.dense_backward(graph);
                  });
   });
@@ -446,7 +472,7 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
     const bool as_target = task % 2 == 0;
     const int64_t chunk = task / 2;
     Arena& arena = w.thread_arenas[static_cast<size_t>(thread)];
-    float* types = shared_rows ? d_types + chunk * type_size : d_types;
+    float* types = plan.own_rows ? b.types : b.types + chunk * b.type_size;
     for (int64_t i = plan.chunk_begin[static_cast<size_t>(chunk)]; i < plan.chunk_begin[static_cast<size_t>(chunk) + 1];
          ++i) {
       const Tile& t = plan.tiles[static_cast<size_t>(i)];
@@ -457,60 +483,51 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
           explicit_pairs(
               w, l, state, kind, as_target, node, arena,
               [&](const PairList& pairs, const int64_t* codes, const int32_t* type) {
-                PairsBackward b{&s,   state.projections, d_attention, state.share[kind], dot[kind],
-                                node, kind == 0,         pairs,       d_projections,     nullptr};
+                PairsBackward p{&s,   state.projections, b.attention, state.share[kind], b.dot[kind],
+                                node, kind == 0,         pairs,       b.projections,     nullptr};
                 if (!as_target) {
-                  k.pairs_backward_source(b);
+                  k.pairs_backward_source(p);
                   return;
                 }
                 if (codes == nullptr) {
-                  b.d_e = types;
-                  k.pairs_backward_target(b);
+                  p.d_e = types;
+                  k.pairs_backward_target(p);
                   return;
                 }
                 // Edge LPE: gradients of the pairs' vectors, shared out to the types, the codes and the codes' weights.
-                float* rows = b.d_e = arena.zeros(pairs.count * d);
-                k.pairs_backward_target(b);
+                float* rows = p.d_e = arena.zeros(pairs.count * d);
+                k.pairs_backward_target(p);
                 float* d_codes = arena.take(pairs.count * code_k);
                 float* own = arena.take(pairs.count * code_k);
                 k.gemm({pairs.count, code_k, d, l.edge[kind].code_back, code_k, rows, d, 1, d_codes, code_k, false});
-                for (int64_t p = 0; p < pairs.count; ++p) {
-                  float* slot = d_slots + codes[p] * code_k;
-                  std::copy_n(w.codes + codes[p] / 2 * code_k, code_k, own + p * code_k);
-                  for (int q = 0; q < code_k; ++q) slot[q] += d_codes[p * code_k + q];
-                  float* to = kind == 0 ? types + int64_t{type[p]} * d : d_added + chunk * d;
-                  for (int f = 0; f < d; ++f) to[f] += rows[p * d + f];
+                for (int64_t i = 0; i < pairs.count; ++i) {
+                  float* slot = d_slots + codes[i] * code_k;
+                  std::copy_n(w.codes + codes[i] / 2 * code_k, code_k, own + i * code_k);
+                  for (int q = 0; q < code_k; ++q) slot[q] += d_codes[i * code_k + q];
+                  float* to = kind == 0 ? types + int64_t{type[i]} * d : b.added + chunk * d;
+                  for (int f = 0; f < d; ++f) to[f] += rows[i * d + f];
                 }
-                k.gemm({code_k, d, pairs.count, rows, d, own, 1, code_k, d_code_weight[kind] + chunk * code_size, d,
+                k.gemm({code_k, d, pairs.count, rows, d, own, 1, code_k, b.code_weight[kind] + chunk * b.code_size, d,
                         true});
               });
         }
       }
     }
   });
+}
 
-  laps.add(Part::kAttentionBackward);
-
-  // The layer's input.
-  pool.run(ceil_div(nodes, kRows), [&](int64_t block, int) {
-    const int64_t first = block * kRows, count = std::min(kRows, nodes - first);
-    if (l.residual) std::copy_n(d_x1 + first * d, count * d, d_h + first * d);
-    k.gemm({count, l.in, ld, l.projections_back, l.in, d_projections + first * ld, ld, 1, d_h + first * l.in, l.in,
-            l.residual});
-  });
-
-  laps.add(Part::kProjectionsBackward);
-
-  // Weights.
+void Network::Impl::weight_gradients(Work& w, ThreadPool& pool, const LayerWeights& l, const LayerState& state,
+                                     const LayerGradients& b, const std::vector<float*>& g) const {
+  const int64_t nodes = w.nodes;
+  const int d = l.out, ld = d * l.sections, width = d / c.heads;
   const auto grad = [&](int tensor) { return g[static_cast<size_t>(tensor)]; };
   float *d_stacked = w.arena.zeros(int64_t{ld} * l.in), *d_stacked_bias = w.arena.zeros(ld);
   float* d_o = w.arena.zeros(int64_t{d} * d);
   run_gradients(
-      pool, {{d_projections, ld, ld, state.h, l.in, l.in, nodes, d_stacked, c.bias ? d_stacked_bias : nullptr},
-             {d_x1, d, d, dropped, d, d, nodes, d_o, grad(l.o.bias_tensor)},
-             {d_hidden, 2 * d, 2 * d, state.x1, d, d, nodes, grad(l.ffn1.weight_tensor), grad(l.ffn1.bias_tensor)},
-             {d_out, d, d, state.hidden, 2 * d, 2 * d, nodes, grad(l.ffn2.weight_tensor), grad(l.ffn2.bias_tensor)}});
-  const int width = d / heads;
+      pool, {{b.projections, ld, ld, state.h, l.in, l.in, nodes, d_stacked, c.bias ? d_stacked_bias : nullptr},
+             {b.x1, d, d, b.dropped, d, d, nodes, d_o, grad(l.o.bias_tensor)},
+             {b.hidden, 2 * d, 2 * d, state.x1, d, d, nodes, grad(l.ffn1.weight_tensor), grad(l.ffn1.bias_tensor)},
+             {b.out, d, d, state.hidden, 2 * d, 2 * d, nodes, grad(l.ffn2.weight_tensor), grad(l.ffn2.bias_tensor)}});
   for (int section = 0; section < l.sections; ++section) {
     float* to = grad(l.section_tensor[section]);
     for (int row = 0; row < d; ++row) {
@@ -523,28 +540,25 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
     for (int row = 0; row < d; ++row)
       grad(l.o.weight_tensor)[int64_t{o} * d + row] += d_o[int64_t{o} * d + attention_order(row, width)];
   }
+}
 
-  laps.add(Part::kWeightGradients);
-
-  // Edge maps: chunks in order.
-  if (shared_rows) {
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-      for (int64_t i = 0; i < type_size; ++i) d_types[i] += d_types[chunk * type_size + i];
-    }
-    for (int64_t i = 0; i < dense * type_size; ++i) d_types[i % type_size] += d_dense_types[i];
+void Network::Impl::edge_gradients(Work& w, ThreadPool& pool, const LayerWeights& l, LayerGradients& b, float* d_edges,
+                                   const std::vector<float*>& g) const {
+  const NetworkPlan& plan = *w.plan;
+  const int d = l.out, width = d / c.heads, embedding = c.edge_embedding_dim();
+  const int code_k = c.lpe.pairs() ? c.lpe.dim : 0;
+  const auto grad = [&](int tensor) { return g[static_cast<size_t>(tensor)]; };
+  // Parts in their order, whoever computed them.
+  for (int64_t i = b.type_size; i < b.type_parts * b.type_size; ++i) b.types[i % b.type_size] += b.types[i];
+  for (int64_t i = 0; i < b.dense_type_parts * b.type_size; ++i) b.types[i % b.type_size] += b.dense_types[i];
+  for (int64_t i = d; i < b.added_parts * d; ++i) b.added[i % d] += b.added[i];
+  for (float* weight : b.code_weight) {
+    for (int64_t i = b.code_size; i < b.code_parts * b.code_size; ++i) weight[i % b.code_size] += weight[i];
   }
-  for (int64_t i = d; i < (dense > 0 ? dense : chunks) * d; ++i) d_added[i % d] += d_added[i];
-  for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-    for (int64_t i = 0; i < code_size; ++i) {
-      d_code_weight[0][i] += d_code_weight[0][chunk * code_size + i];
-      d_code_weight[1][i] += d_code_weight[1][chunk * code_size + i];
-    }
-  }
-  const int embedding = c.edge_embedding_dim();
   const float scale = 1.0F / std::sqrt(static_cast<float>(width));
   for (int kind = 0; kind < (c.full() ? 2 : 1); ++kind) {
     const int64_t rows = kind == 0 ? plan.types : 1;
-    const float* dy = kind == 0 ? d_types : d_added;
+    const float* dy = kind == 0 ? b.types : b.added;
     const float* e = w.edge_embedding + (kind == 0 ? 0 : int64_t{plan.types} * embedding);
     float* de = d_edges + (kind == 0 ? 0 : int64_t{plan.types} * embedding);
     product(pool, dy, rows, d, l.edge[kind].table_back, embedding, de, true);
@@ -555,11 +569,10 @@ void Network::Impl::layer_backward(Work& w, ThreadPool& pool, int number, float*
       const int at = attention_order(row, width);
       for (int i = 0; i < embedding; ++i) to[int64_t{row} * l.in + i] += dw[int64_t{at} * embedding + i] * scale;
       for (int i = 0; i < code_k; ++i)
-        to[int64_t{row} * l.in + embedding + i] += d_code_weight[kind][int64_t{i} * d + at] * scale;
+        to[int64_t{row} * l.in + embedding + i] += b.code_weight[kind][int64_t{i} * d + at] * scale;
       if (l.edge[kind].bias_tensor >= 0) grad(l.edge[kind].bias_tensor)[row] += db[at] * scale;
     }
   }
-  laps.add(Part::kEdgeGradients);
 }
 
 }  // namespace san

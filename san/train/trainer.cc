@@ -666,7 +666,7 @@ class Run {
     out.stopped = ended_by_rule() ? "rule" : state_.epoch >= config_.epochs ? "epochs" : "time";
     out.train_graphs = static_cast<int64_t>(job_.splits.train.size());
     out.parameters = parameter_count(job_.description.model);
-    out.machine = fmt::format("{}, {} threads", cpu_name(), engine_.threads());
+    out.machine = fmt::format("{}, {} thread{}", cpu_name(), engine_.threads(), engine_.threads() == 1 ? "" : "s");
     out.command = job_.command;
     const double seconds = state_.history.empty() ? 0 : state_.history.back().seconds;  // of whole epochs
     if (seconds > 0) out.graphs_per_second = static_cast<double>(out.epochs * out.train_graphs) / seconds;
