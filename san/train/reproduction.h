@@ -126,7 +126,7 @@ Spread spread_of(std::span<const double> values);
 
 // The tables as Markdown, and the page: one self-contained file, like a run's report.
 //
-// Elements of the page that tests and programs may rely on, per data set NAME: #NAME-results, #NAME-cost (tables), #NAME-gamma (box plots), #NAME-gamma-pairs,
+// Elements of the page that tests and programs may rely on: #overview (of several data sets); per data set NAME: #NAME-results, #NAME-cost (tables), #NAME-gamma (box plots), #NAME-gamma-pairs,
 // #NAME-ablation (bars), #NAME-curve-GROUP, #NAME-missing, #NAME-runs.
 std::string render_markdown(std::span<const Reproduction> reproductions);
 std::string render_page(std::span<const Reproduction> reproductions);

@@ -19,6 +19,8 @@ using charts::number;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kDash = "\u2013";
+constexpr const char* kOwnRule = "its own rule";
+constexpr const char *kBudgetMark = " *", *kChangedMark = " \u2020";
 
 template <typename... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
@@ -126,7 +128,7 @@ std::string ending_of(const Reproduction& r, const ReproducedGroup& group, const
   }
   const int64_t epochs = run.result->epochs;  // its limit may have been higher once
   const bool budget = epochs < variant_config(*r.benchmark, variant_of(group.variant)).train.epochs;
-  if (run.result->stopped == "rule" || !budget) return "its own rule";
+  if (run.result->stopped == "rule" || !budget) return kOwnRule;
   return fmt::format("stopped by budget ({} epochs)", grouped(epochs));
 }
 
@@ -199,6 +201,60 @@ Table results_table(const Reproduction& r) {
                           score_of(group, valid_of), endings_of(r, group)});
   }
   return table;
+}
+
+// Whether every finished run of a group ended by its own rule.
+bool by_own_rule(const Reproduction& r, const ReproducedGroup& group) {
+  return std::all_of(group.runs.begin(), group.runs.end(),
+                     [&](const ReproducedRun& run) { return !run.result || ending_of(r, group, run) == kOwnRule; });
+}
+
+// A row per data set, where there are several, and a column per variant that was trained on any of them; no rows when there is none.
+// marks_of() explains its marks.
+Table overview_table(std::span<const Reproduction> reproductions) {
+  Table table{"overview", "All of it at a glance", {"data set", "test score", "the paper's best"}, {}};
+  std::vector<std::string_view> names;
+  for (const Variant& variant : variants()) {
+    const bool trained = std::any_of(reproductions.begin(), reproductions.end(), [&](const Reproduction& r) {
+      return std::any_of(r.groups.begin(), r.groups.end(), [&](const ReproducedGroup& group) {
+        return is_plain(group) && group.name == variant.name && group.finished() > 0;
+      });
+    });
+    if (!trained) continue;
+    names.push_back(variant.name);
+    table.head.emplace_back(variant.name);
+  }
+  if (names.empty() || reproductions.size() < 2) return table;
+  for (const Reproduction& r : reproductions) {
+    const Published* published = published_of(r.benchmark->name, "optimised");  // what any network is measured by
+    std::vector<std::string> row = {std::string(r.benchmark->title), page::title_of(metric_of(r)),
+                                    published ? with_deviation(published->mean, published->deviation) : kDash};
+    for (const std::string_view name : names) {
+      std::string cell = kDash;
+      for (const ReproducedGroup& group : r.groups) {
+        if (!is_plain(group) || group.name != name || group.finished() == 0) continue;
+        cell = score_of(group, test_of);
+        if (!by_own_rule(r, group)) cell += kBudgetMark;
+        if (name_in_table(r, group) != group.name) cell += kChangedMark;
+      }
+      row.push_back(std::move(cell));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// What the marks in a table mean; empty where it has none.
+std::string marks_of(const Table& table) {
+  std::string out;
+  for (const auto& [mark, meaning] : {std::pair{kBudgetMark, "ended by a limit of time or epochs, not by its own rule"},
+                                      {kChangedMark, "trained with other options than the variant's, named below"}}) {
+    const bool used = std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      return std::any_of(row.begin(), row.end(), [&](const std::string& cell) { return cell.find(mark) != cell.npos; });
+    });
+    if (used) add(out, "{}{}: {}.", out.empty() ? "" : " ", std::string_view(mark).substr(1), meaning);
+  }
+  return out;
 }
 
 Table cost_table(const Reproduction& r) {
@@ -509,10 +565,30 @@ const ReproducedGroup* main_group(const Reproduction& r) {
   return found;
 }
 
+// The score of the paper's network, or of the first that has one, and the published figure.
+std::string tiles(const Reproduction& r) {
+  const ReproducedGroup* group = main_group(r);
+  if (group == nullptr) return {};
+  std::string name =
+      fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), name_in_table(r, *group));
+  if (!by_own_rule(r, *group)) name += ", ended by a limit";
+  std::string out = page::tile(name, score_of(*group, test_of));
+  const Published* published = published_of(r.benchmark->name, "optimised");  // what any network is measured by
+  if (published != nullptr && !std::isnan(published->mean)) {
+    out += page::tile(fmt::format("{}: published", r.benchmark->title),
+                      with_deviation(published->mean, published->deviation));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string render_markdown(std::span<const Reproduction> reproductions) {
   std::string out = "# Results of `san reproduce`\n";
+  if (const Table overview = overview_table(reproductions); !overview.rows.empty()) {
+    add(out, "\n{}", markdown(overview));
+    if (const std::string marks = marks_of(overview); !marks.empty()) add(out, "\n{}\n", marks);
+  }
   for (const Reproduction& r : reproductions) {
     const Table results = results_table(r), gammas = gamma_pairs_table(r), cost = cost_table(r), runs = runs_table(r);
     add(out, "\n## {}\n\n{}\n", results.title, markdown(results));
@@ -528,28 +604,21 @@ std::string render_markdown(std::span<const Reproduction> reproductions) {
 }
 
 std::string render_page(std::span<const Reproduction> reproductions) {
-  std::string title = "Reproduced";
-  std::string tiles, sections;
-  for (const Reproduction& r : reproductions) {
-    if (reproductions.size() == 1) title = fmt::format("{}, reproduced", r.benchmark->title);
-    sections += section(r);
-    const ReproducedGroup* group = main_group(r);
-    if (group == nullptr) continue;
-    const Spread spread = spread_of(finished_values(*group, test_of));
-    const Published* published = published_of(r.benchmark->name, "optimised");  // what any network is measured by
-    tiles += page::tile(
-        fmt::format("{}: test {}, {}", r.benchmark->title, page::title_of(metric_of(r)), name_in_table(r, *group)),
-        with_deviation(spread));
-    if (published != nullptr && !std::isnan(published->mean)) {
-      tiles += page::tile(fmt::format("{}: published", r.benchmark->title),
-                          with_deviation(published->mean, published->deviation));
+  std::string title = "Reproduced", summary, sections;
+  for (const Reproduction& r : reproductions) sections += section(r);
+  if (const Table overview = overview_table(reproductions); !overview.rows.empty()) {
+    summary = "<div class=\"grid below\">\n" + card(overview) + "</div>\n";
+    if (const std::string marks = marks_of(overview); !marks.empty()) {
+      add(summary, "<p class=\"note\">{}</p>\n", escape(marks));
     }
+  } else if (reproductions.size() == 1) {
+    title = fmt::format("{}, reproduced", reproductions[0].benchmark->title);
+    summary = fmt::format("<div class=\"tiles\">\n{}</div>\n", tiles(reproductions[0]));
   }
   return page::document(
       title,
-      fmt::format("<header>\n<p class=\"kicker\">san reproduce</p>\n<h1>{}</h1>\n<div class=\"tiles\">\n{}</div>\n"
-                  "</header>\n<main>\n{}</main>\n",
-                  escape(title), tiles, sections));
+      fmt::format("<header>\n<p class=\"kicker\">san reproduce</p>\n<h1>{}</h1>\n{}</header>\n<main>\n{}</main>\n",
+                  escape(title), summary, sections));
 }
 
 }  // namespace san

@@ -122,6 +122,42 @@ TEST(Reproduction, ADamagedRunSaysSoAndStandsInNobodysWay) {
   EXPECT_FALSE(render_page(std::vector{read_reproduction(out)}).empty());
 }
 
+TEST(Reproduction, SeveralDataSetsBeginWithAnOverview) {
+  const testing::TemporaryFolder folder;
+  const auto finished = [&](const char* benchmark, const char* group, const char* variant, const char* assignment,
+                            const char* stopped, const char* metric, double test) {
+    const std::filesystem::path out = folder.path() / benchmark, run = out / group / "seed-0";
+    std::filesystem::create_directories(run);
+    write_plan(out, merged_plan(out, {benchmark, {{group, variant, {0}}}}));
+    RunConfig config = variant_config(benchmark_of(benchmark), variant_of(variant));
+    if (*assignment != 0) set_option(config, assignment);
+    write_file(run / "config.toml", to_toml(config));
+    TrainResult result;
+    result.stopped = stopped;
+    result.metric = metric;
+    result.best_epoch = result.epochs = 3;
+    result.test_metrics = {{metric, test}};
+    write_result(run / "result.json", result);
+  };
+  finished("zinc", "optimised", "optimised", "", "rule", "mae", 0.25);
+  finished("zinc", "improved", "improved", "train.lr=0.5", "rule", "mae", 0.125);
+  finished("zinc", "other", "edge", "", "rule", "mae", 0.5);  // a label: in its own table only
+  finished("csl", "optimised", "optimised", "train.time_limit=2", "time", "accuracy", 0.75);
+  const std::vector<Reproduction> both = {read_reproduction(folder.path() / "zinc"),
+                                          read_reproduction(folder.path() / "csl")};
+  const std::string text = render_markdown(both);
+  EXPECT_TRUE(testing::contains(text, "| data set | test score | the paper's best | optimised | improved |\n")) << text;
+  EXPECT_TRUE(testing::contains(text, "| ZINC | MAE | 0.1390 \u00b1 0.0060 | 0.2500 | 0.1250 \u2020 |\n")) << text;
+  EXPECT_TRUE(testing::contains(text, "| CSL | accuracy | \u2013 | 0.7500 * | \u2013 |\n")) << text;
+  EXPECT_TRUE(testing::contains(text, "*: ended by a limit")) << text;
+  EXPECT_TRUE(testing::contains(text, "\u2020: trained with other options")) << text;
+  EXPECT_TRUE(testing::contains(render_page(both), "id=\"overview\""));
+  // One data set has no need of it.
+  EXPECT_FALSE(testing::contains(render_markdown(std::span(both).first(1)), "| data set |"));
+  EXPECT_FALSE(testing::contains(render_page(std::span(both).first(1)), "id=\"overview\""));
+  EXPECT_TRUE(testing::contains(render_page(std::span(both).last(1)), "optimised, ended by a limit"));
+}
+
 TEST(Reproduction, SpreadIsMeanAndSampleDeviationOfFiniteValues) {
   const double nan = std::nan("");
   const std::vector<double> values = {1, 2, nan, 6};
