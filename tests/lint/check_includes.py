@@ -26,7 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 def violations(root):
     for path in sorted((root / "san").rglob("*")):
-        if path.suffix not in {".h", ".cc", ".c"}:
+        if path.suffix not in {".h", ".cc", ".c", ".inl"}:
             continue
         room = path.relative_to(root / "san").parts[0]
         if room not in ROOMS:
