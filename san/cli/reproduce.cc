@@ -163,10 +163,12 @@ void convert_csl(const std::string& graphs_file, const std::string& folds_file, 
 
 // Says in the configuration where the data is: files of the benchmark's usual names in a folder, or whatever --data of `san train`
 // takes. `converted`: where files go that have to be written first.
-void name_data(DataConfig& config, const Benchmark& benchmark, const std::string& data, const fs::path& converted) {
+void name_data(RunConfig& run, const Benchmark& benchmark, const std::string& data, const fs::path& converted) {
   const std::string_view name = benchmark.name;
+  DataConfig& config = run.data;
+  const bool own_targets = run.is_given("data.target_columns"), own_folds = run.is_given("data.split_file");
   if (data.empty()) {
-    if (name == "csl") config.path = "generate:csl";
+    if (name == "csl" && config.path.empty()) config.path = "generate:csl";
     SAN_CHECK(!config.path.empty(), "--data is missing: {} is not generated; name the folder or file that holds it",
               benchmark.title);
     return;
@@ -179,13 +181,14 @@ void name_data(DataConfig& config, const Benchmark& benchmark, const std::string
     SAN_CHECK(!train.empty() && !valid.empty() && !test.empty(),
               "{}: ZINC is not here: zinc12k_train, zinc12k_val and zinc12k_test (.csv or .csv.gz) are expected", data);
     config.path = fmt::format("train={},valid={},test={}", train, valid, test);
-    config.target_columns = {"label"};
+    if (!own_targets) config.target_columns = {"label"};
   } else if (name == "csl") {
     const std::string graphs = find_csv(data, "csl"), folds = find_csv(data, "csl_folds");
     SAN_CHECK(!graphs.empty() && !folds.empty(),
               "{}: CSL is not here: csl and csl_folds (.csv or .csv.gz) are expected", data);
     convert_csl(graphs, folds, benchmark, converted);
     config.path = (converted / "csl.jsonl").string();
+    if (own_folds) return;
     config.split = SplitKind::kFile;
     config.split_file = (converted / kFoldFile).string();
   } else if (!fs::exists(fs::path(data) / "raw")) {
@@ -193,7 +196,7 @@ void name_data(DataConfig& config, const Benchmark& benchmark, const std::string
     SAN_CHECK(!file.empty(), "{}: {} is not here: {}.csv, {}.csv.gz or OGB's folder raw/ is expected", data,
               benchmark.title, name, name);
     config.path = file;
-    if (name == "molhiv") config.target_columns = {"label"};
+    if (name == "molhiv" && !own_targets) config.target_columns = {"label"};
   }
 }
 
@@ -211,6 +214,12 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
       SAN_CHECK(!gamma || !assignment.starts_with("model.gamma"), "--gamma and --set {}: one of the two", assignment);
       SAN_CHECK(!assignment.starts_with("train.seed") && !assignment.starts_with("data.fold="),
                 "--set {}: --seeds says which are trained", assignment);
+      const auto either = [&](bool flag, const char* flag_name, const char* option) {
+        SAN_CHECK(!flag || !assignment.starts_with(option), "{} and --set {}: one of the two", flag_name, assignment);
+      };
+      either(options.epochs >= 0, "--epochs", "train.epochs=");
+      either(!options.time_limit.empty(), "--time-limit", "train.time_limit=");
+      either(!options.data.empty(), "--data", "data.path=");
       set_option(group.config, assignment);
     }
     if (options.epochs >= 0) set_option(group.config, fmt::format("train.epochs={}", options.epochs));
@@ -221,6 +230,11 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
               "--gamma: {} attends to real edges only, so gamma means nothing to it", variant.name);
     group.name = options.label.empty() ? variant.name : options.label;
     if (gamma && *gamma != published) group.name += "-gamma-" + gamma_text(*gamma);
+    SAN_CHECK(is_group_name(group.name), "--label {}: too long with its gamma", printable(options.label));
+    const DataConfig& data = group.config.data;
+    SAN_CHECK(!benchmark.folds || data.split == SplitKind::kFile ||
+                  (data.split == SplitKind::kKFold && data.folds == benchmark.runs),
+              "{} has {} folds: --set data.split and data.folds cannot be others", benchmark.title, benchmark.runs);
     validate(group.config);
     validate_widths(group.config.model);
     const bool twice =
@@ -250,7 +264,8 @@ ReproductionPlan extended_plan(const fs::path& out, const Benchmark& benchmark, 
 enum class Todo { kBegin, kResume, kNothing };
 
 bool is_begun(const fs::path& folder) {
-  return fs::exists(folder / "result.json") || has_checkpoint(folder);
+  std::error_code ignored;  // what cannot be looked at fails when it is that run's turn
+  return fs::exists(folder / "result.json", ignored) || has_checkpoint(folder);
 }
 
 // Throws Error when a run of the group was trained with another configuration: a mean over both would mean nothing.
@@ -316,6 +331,7 @@ Outcome train_group(const Group& group, const Options& options, const Benchmark&
     }
     Todo todo = Todo::kNothing;
     try {
+      check_runs_there(out / group.name, group.config);  // again: another process may share the folder
       todo = todo_of(folder, config);
     } catch (const Error& error) {
       failed(error);
@@ -367,7 +383,7 @@ Outcome train_all(Options options, const Benchmark& benchmark, const std::string
   };
   extended_plan(out, benchmark, groups, seeds);  // refuses a folder of another data set
   check_writable(out);
-  for (Group& group : groups) name_data(group.config.data, benchmark, options.data, out / "data");
+  for (Group& group : groups) name_data(group.config, benchmark, options.data, out / "data");
   if (options.threads == 0) options.threads = available_threads();
   at::set_num_threads(options.threads);
   stop_on_signals();
@@ -388,6 +404,8 @@ std::vector<Reproduction> read_results(const fs::path& out, const std::string& n
   for (const Benchmark& benchmark : benchmarks()) {
     if (name == "all" && fs::exists(out / benchmark.name / "reproduce.json")) {
       found.push_back(read_reproduction(out / benchmark.name));
+      SAN_CHECK(found.back().benchmark == &benchmark, "{}: holds runs of {}, not of {}",
+                (out / benchmark.name).string(), found.back().benchmark->name, benchmark.name);
     }
   }
   SAN_CHECK(name != "all" || !found.empty(), "{}: no runs of `san reproduce` below it", out.string());

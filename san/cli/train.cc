@@ -66,7 +66,8 @@ int run_train(int argc, char** argv) {
   CLI::App app(
       "Trains a Spectral Attention Network.\n\n"
       "  san train --data molecules.csv --target-columns logP --task regression --out runs/logp\n"
-      "  san train --config configs/zinc.toml --data FOLDER --out runs/zinc --set train.epochs=100\n"
+      "  san train --config configs/zinc.toml --data train=A.csv,valid=B.csv,test=C.csv --target-columns y --out "
+      "runs/zinc\n"
       "  san train --resume runs/zinc");
   std::vector<std::string> assignments;  // flags as --set would say them, in order
   const auto flag = [&](const char* name, const char* option, const char* help, const char* group) {
@@ -128,7 +129,16 @@ int run_train(int argc, char** argv) {
   app.add_flag("--list-options", options.list_options, "print every option of config files and --set")->group(kRun);
   int exit_code = 0;
   if (!parse_flags(app, argc, argv, exit_code)) return exit_code;
-  if (options.list_options) return fmt::print("{}", describe_options()), kDone;
+  if (options.list_options) {
+    fmt::print(
+        "{}\nWhat is not given and follows from the data and the task: tables, values, outputs, readout, loss; and, "
+        "where none of\n"
+        "model.layers, model.hidden_dim and model.heads is given, sizes of the network and of its LPE, dropout and "
+        "gamma.\n"
+        "A run's config.toml names what was chosen.\n",
+        describe_options());
+    return kDone;
+  }
 
   RunConfig config;
   std::filesystem::path folder = options.out;

@@ -164,7 +164,8 @@ TrainResult train_one(RunConfig config, const Dataset& data, const std::filesyst
 }
 
 bool has_checkpoint(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "last" / "state.safetensors");
+  std::error_code ignored;
+  return std::filesystem::exists(folder / "last" / "state.safetensors", ignored);
 }
 
 }  // namespace san::cli

@@ -79,6 +79,15 @@ double parse_number(std::string_view text) {
   return value;
 }
 
+constexpr size_t kMostEpochs = 1000000;  // as --epochs has it; a small compressed file may hold any number
+constexpr int kMostSeeds = 10000;        // as --seeds has it
+
+// What cannot be looked at is not there.
+bool there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
 std::vector<EpochRecord> read_metrics(const std::filesystem::path& path) {
   CsvReader reader(path.string());
   const std::vector<std::string>& header = reader.header();
@@ -99,6 +108,7 @@ std::vector<EpochRecord> read_metrics(const std::filesystem::path& path) {
     record.train_loss = parse_number(reader[train_loss]);
     record.valid_loss = parse_number(reader[valid_loss]);
     if (valid) record.valid_metrics.emplace_back(header[*valid].substr(6), parse_number(reader[*valid]));
+    SAN_CHECK(out.size() < kMostEpochs, "{}: more than {} epochs", reader.where(), kMostEpochs);
     out.push_back(std::move(record));
   }
   return out;
@@ -176,9 +186,8 @@ const Published* published_of(std::string_view benchmark, std::string_view varia
 }
 
 std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
-  constexpr std::string_view kAside[] = {
-      "train.epochs",        "train.time_limit",        "data.path", "data.split_file", "data.format",
-      "data.target_columns", "train.checkpoint_seconds"};
+  constexpr std::string_view kAside[] = {"train.epochs",    "train.time_limit", "data.path",
+                                         "data.split_file", "data.format",      "train.checkpoint_seconds"};
   constexpr std::string_view kByData[] = {"model.node_tables", "model.node_values", "model.edge_tables",
                                           "model.edge_values", "model.outputs",     "model.readout",
                                           "train.loss"};
@@ -191,7 +200,10 @@ std::vector<Difference> differences(const RunConfig& a, const RunConfig& b) {
   const auto ours = option_values(a), theirs = option_values(b);
   for (size_t i = 0; i < ours.size(); ++i) {
     const auto& [name, value] = ours[i];
-    if (value == theirs[i].second || among(kAside, name) || (among(kByData, name) && !b.is_given(name)) ||
+    // Who names no targets takes those of the data.
+    const bool targets =
+        name == "data.target_columns" && (a.data.target_columns.empty() || b.data.target_columns.empty());
+    if (value == theirs[i].second || among(kAside, name) || targets || (among(kByData, name) && !b.is_given(name)) ||
         (among(kOfPlateau, name) && !plateau)) {
       continue;
     }
@@ -238,17 +250,29 @@ bool is_group_name(std::string_view name) {
 ReproductionPlan read_plan(const std::filesystem::path& folder) {
   ReproductionPlan plan;
   const std::filesystem::path path = folder / "reproduce.json";
-  if (!std::filesystem::exists(path)) return plan;
+  if (!there(path)) return plan;
+  const std::string text = read_file(path, size_t{1} << 20);
   try {
-    const Json json = Json::parse(read_file(path, size_t{1} << 20));
-    plan.benchmark = json.at("benchmark");
+    const Json json = Json::parse(text);
+    plan.benchmark = benchmark_of(json.at("benchmark").get<std::string>()).name;
     for (const Json& group : json.at("groups")) {
       const std::string name = group.at("name");
-      SAN_CHECK(is_group_name(name), "{}: '{}' cannot be the name of a group of runs", path.string(), printable(name));
-      plan.groups.push_back({name, group.at("variant"), group.at("seeds").get<std::set<int>>()});
+      SAN_CHECK(is_group_name(name), "'{}' cannot be the name of a group of runs", printable(name));
+      const bool twice = std::any_of(plan.groups.begin(), plan.groups.end(),
+                                     [&](const ReproductionPlan::Group& other) { return other.name == name; });
+      SAN_CHECK(!twice, "'{}' stands there twice", name);
+      std::set<int> seeds;
+      for (const auto seed : group.at("seeds").get<std::vector<int64_t>>()) {
+        SAN_CHECK(seed >= 0 && seed < kMostSeeds, "'{}' has a seed {}; 0 to {} are expected", name, seed,
+                  kMostSeeds - 1);
+        seeds.insert(static_cast<int>(seed));
+      }
+      plan.groups.push_back({name, std::string(variant_of(group.at("variant").get<std::string>()).name), seeds});
     }
   } catch (const nlohmann::json::exception& error) {
     fail("{}: not a plan of `san reproduce`: {}", path.string(), printable(error.what(), 200));
+  } catch (const Error& error) {
+    fail("{}: {}", path.string(), error.what());
   }
   return plan;
 }
@@ -281,15 +305,16 @@ ReproductionPlan merged_plan(const std::filesystem::path& folder, const Reproduc
 namespace {
 
 void read_run(ReproducedRun& run) {
-  const auto there = [&](const char* name) { return std::filesystem::exists(run.folder / name); };
   try {
-    if (there("config.toml")) {
+    if (there(run.folder / "config.toml")) {
       RunConfig config;
       read_toml(config, run.folder / "config.toml");
+      validate(config);
+      SAN_CHECK(std::isfinite(config.model.gamma) && config.model.gamma >= 0, "model.gamma = {}", config.model.gamma);
       run.config = std::move(config);
     }
-    if (there("metrics.csv")) run.epochs = read_metrics(run.folder / "metrics.csv");
-    if (there("result.json")) {
+    if (there(run.folder / "metrics.csv")) run.epochs = read_metrics(run.folder / "metrics.csv");
+    if (there(run.folder / "result.json")) {
       SAN_CHECK(run.config.has_value(), "{}: has a result, but no config.toml", run.folder.string());
       run.result = read_result(run.folder / "result.json");
     }
@@ -346,7 +371,7 @@ std::string without_own_folders(std::string text) {
 // Of a result that may be absent or damaged: then -1.
 int64_t epochs_of(const std::filesystem::path& result) {
   try {
-    return std::filesystem::exists(result) ? read_result(result).epochs : -1;
+    return there(result) ? read_result(result).epochs : -1;
   } catch (const Error&) {
     return -1;
   }
@@ -362,13 +387,12 @@ void collect_reproduction(const Reproduction& reproduction, const std::filesyste
   for (const ReproducedGroup& group : reproduction.groups) {
     for (const ReproducedRun& run : group.runs) {
       const std::filesystem::path folder = to / group.name / run.folder.filename();
-      if (!std::filesystem::exists(run.folder / "config.toml"))
-        continue;  // never begun here; perhaps on another machine
+      if (!there(run.folder / "config.toml")) continue;  // never begun here; perhaps on another machine
       if (!run.result && epochs_of(folder / "result.json") > std::ssize(run.epochs)) {
         continue;  // not as far here as it came elsewhere
       }
       for (const char* name : {"config.toml", "metrics.csv", "result.json"}) {
-        if (!std::filesystem::exists(run.folder / name)) {  // not finished any more: its limits were raised
+        if (!there(run.folder / name)) {  // not finished any more: its limits were raised
           std::filesystem::remove(folder / name, failure);
           continue;
         }

@@ -112,8 +112,16 @@ bool is_plain(const ReproducedGroup& group) {
 std::vector<Difference> changes_of(const Reproduction& r, const ReproducedGroup& group) {
   const RunConfig* config = config_of(group);
   if (config == nullptr) return {};
-  std::vector<Difference> out = differences(*config, variant_config(*r.benchmark, variant_of(group.variant)));
-  std::erase_if(out, [](const Difference& d) { return d.name.starts_with("data.") || d.name == "train.seed"; });
+  const RunConfig own = variant_config(*r.benchmark, variant_of(group.variant));
+  std::vector<Difference> out = differences(*config, own);
+  const auto generated = [](const RunConfig& c) { return c.data.path.starts_with("generate:"); };
+  if (generated(*config) && generated(own) && config->data.path != own.data.path) {
+    out.push_back({"data.path", config->data.path, own.data.path});
+  }
+  // Which fold it is, and how the folds are named, is no change.
+  std::erase_if(out, [&](const Difference& d) {
+    return d.name == "train.seed" || d.name == "data.fold" || (r.benchmark->folds && d.name == "data.split");
+  });
   return out;
 }
 
@@ -158,6 +166,10 @@ struct Table {
 
 // A gamma is in the group's name already; other changes are named below the table.
 std::string name_in_table(const Reproduction& r, const ReproducedGroup& group) {
+  const bool mixed = std::any_of(group.runs.begin(), group.runs.end(), [&](const ReproducedRun& run) {
+    return run.config && !conflicts(*run.config, *config_of(group)).empty();
+  });
+  if (mixed) return group.name + " (not trained alike)";
   const std::vector<Difference> changes = changes_of(r, group);
   const bool named = std::all_of(changes.begin(), changes.end(), [&](const Difference& change) {
     return change.name == "model.gamma" && group.name.find("-gamma-") != std::string::npos;
@@ -436,14 +448,28 @@ std::vector<std::string> missing(const Reproduction& r) {
   return out;
 }
 
+// A text that may hold anything, for it comes from files, as Markdown shows it: on one line, no tag, no link, no cell of its own.
+std::string markdown(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += ' ';
+    } else {
+      if (std::string_view("|\\[`").find(c) != std::string_view::npos) out += '\\';
+      out += c;
+    }
+  }
+  return out;
+}
+
 std::string markdown(const Table& table) {
   std::string out;
   const auto row = [&](const std::vector<std::string>& cells) {
-    for (const std::string& cell : cells) {
-      std::string text;
-      for (const char c : cell) text += c == '|' ? std::string("\\|") : std::string(1, c == '\n' ? ' ' : c);
-      add(out, "| {} ", text);
-    }
+    for (const std::string& cell : cells) add(out, "| {} ", markdown(cell));
     out += "|\n";
   };
   row(table.head);
@@ -592,13 +618,13 @@ std::string render_markdown(std::span<const Reproduction> reproductions) {
   for (const Reproduction& r : reproductions) {
     const Table results = results_table(r), gammas = gamma_pairs_table(r), cost = cost_table(r), runs = runs_table(r);
     add(out, "\n## {}\n\n{}\n", results.title, markdown(results));
-    for (const std::string& remark : remarks(r)) add(out, "- {}\n", remark);
+    for (const std::string& remark : remarks(r)) add(out, "- {}\n", markdown(remark));
     for (const Table* table : {&gammas, &cost, &runs}) {
       if (!table->rows.empty()) add(out, "\n### {}\n\n{}", table->title, markdown(*table));
     }
     const std::vector<std::string> absent = missing(r);
     if (!absent.empty()) out += "\nNot finished:\n\n";
-    for (const std::string& run : absent) add(out, "- {}\n", run);
+    for (const std::string& run : absent) add(out, "- {}\n", markdown(run));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "san/train/run_config.h"
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -81,6 +82,8 @@ void assign_table(RunConfig& config, const std::string& section, const toml::tab
     const std::string key_text(key.str());
     if (const toml::table* inner = node.as_table()) {
       const std::string path = section.empty() ? key_text : section + "." + key_text;
+      SAN_CHECK(std::count(path.begin(), path.end(), '.') < 4, "{}:{}: unknown option {}", name,
+                node.source().begin.line, printable(path));
       assign_table(config, path, *inner, name);
       continue;
     }
@@ -92,7 +95,12 @@ void assign_table(RunConfig& config, const std::string& section, const toml::tab
   }
 }
 
+// The parts of a dotted key become tables inside each other, which toml++ destroys by recursion: too many would end the process.
+constexpr int64_t kMostDots = 2000;
+
 toml::table parse(std::string_view text, const std::string& name) {
+  const int64_t dots = std::count(text.begin(), text.end(), '.');
+  SAN_CHECK(dots <= kMostDots, "{}: {} dots; a configuration has at most {}", name, dots, kMostDots);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -152,6 +160,7 @@ void set_option(RunConfig& config, std::string_view assignment) {
   const std::string_view name = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   const size_t dot = name.rfind('.');
   SAN_CHECK(dot != std::string_view::npos, "--set {}: SECTION.KEY=VALUE is expected", printable(assignment));
+  SAN_CHECK(std::count(value.begin(), value.end(), '.') <= kMostDots, "--set {}: too many dots", printable(assignment));
   toml::table table;
   try {
     table = toml::parse(fmt::format("value = {}", value));

@@ -125,12 +125,16 @@ Evaluation evaluate_with(nn::Engine& engine, const ModelDescription& description
 
 // --- the state of a run, as a checkpoint holds it --------------------------------------------------------------------
 
-// JSON has no NaN: it travels as a string.
+// JSON has neither NaN nor infinity: they travel as strings.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
 double number(const Json& json) {
-  return json.is_string() ? std::nan("") : json.get<double>();
+  if (!json.is_string()) return json.get<double>();
+  const auto text = json.get<std::string>();
+  return text == "inf"    ? std::numeric_limits<double>::infinity()
+         : text == "-inf" ? -std::numeric_limits<double>::infinity()
+                          : std::nan("");
 }
 
 Json to_json(const Metrics& metrics) {
@@ -444,6 +448,7 @@ class Run {
     } catch (const std::out_of_range&) {
       fail("{}: not a checkpoint of this program", where);
     }
+    if (state_.best_epoch > 0 && state_.best_epoch == state_.epoch && state_.batch == 0) save_best();
     // Time limits and numbers of epochs may be raised for a resumed run.
     if (state_.finished && state_.epoch < config_.epochs && !out_of_time()) state_.finished = ended_by_rule();
   }
@@ -599,7 +604,6 @@ class Run {
     if (best) {
       state_.best_score = score;
       state_.best_epoch = record.epoch;
-      save_best();
     }
     state_.history.push_back(record);
     const bool go_on =
@@ -623,7 +627,10 @@ class Run {
     event("valid", record.valid_metrics);
     event("test", record.test_metrics);
     events_->flush();
+    // In this order: a process that is killed in between finds the best weights in its checkpoint, see restore(). The other way round
+    // model/ would be of an epoch that the checkpoint does not know.
     checkpoint();
+    if (best) save_best();
     if (job_.progress) {
       TrainProgress progress;
       fill(progress, epoch_start, graphs_done);
@@ -641,7 +648,7 @@ class Run {
     stored.description = job_.description;
     const Json provenance = {{"command", job_.command},
                              {"seed", config_.seed},
-                             {"epoch", state_.epoch + 1},
+                             {"epoch", state_.best_epoch},
                              {"train_graphs", job_.splits.train.size()}};
     // A command line may hold any bytes.
     stored.description.provenance = provenance.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -676,6 +683,7 @@ class Run {
   TrainResult finish() {
     if (state_.best_epoch == 0) save_best();  // no epoch was run: the initial weights
     TrainResult out = result(false);
+    write_file(job_.folder / "metrics.csv", metrics_csv(state_.history));  // a killed process may have written more
     const StoredModel best = read_model(job_.folder / "model");
     Evaluation test;
     if (!job_.splits.test.empty()) {

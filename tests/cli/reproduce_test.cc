@@ -277,6 +277,12 @@ TEST(ReproduceCommand, SaysWhatIsWrongInOneLine) {
   EXPECT_TRUE(contains(error({"cluster", "--set", "model.heads=7"}), "does not divide"));
   EXPECT_TRUE(contains(error({"cluster", "--gamma", "1e-3", "--set", "model.gamma=1"}), "one of the two"));
   EXPECT_TRUE(contains(error({"cluster", "--label", std::string(300, 'x')}), "1 to 100 letters"));
+  EXPECT_TRUE(contains(error({"cluster", "--label", std::string(95, 'x'), "--gamma", "1e-3"}), "too long"));
+  EXPECT_TRUE(contains(error({"cluster", "--epochs", "1", "--set", "train.epochs=2"}), "one of the two"));
+  EXPECT_TRUE(contains(error({"cluster", "--time-limit", "1s", "--set", "train.time_limit=2"}), "one of the two"));
+  EXPECT_TRUE(contains(error({"cluster", "--data", "x.jsonl", "--set", "data.path=y.jsonl"}), "one of the two"));
+  EXPECT_TRUE(contains(error({"csl", "--set", "data.folds=10"}), "CSL has 5 folds"));
+  EXPECT_TRUE(contains(error({"csl", "--set", "data.split=random"}), "CSL has 5 folds"));
   EXPECT_TRUE(contains(error({"cluster", "--label", "results.md"}), "1 to 100 letters"));
   EXPECT_TRUE(
       contains(error({"cluster", "--variant", "sparse-none", "--label", "optimised"}), "another variant's name"));

@@ -379,6 +379,17 @@ TEST(TrainCommand, AScoreThatIsNotANumberIsNeverBetter) {
   EXPECT_TRUE(contains(ran.out, "best epoch 1: mae nan (validation)")) << ran.out;
 }
 
+TEST(TrainCommand, ABestModelThatWasNotWrittenComesFromTheCheckpoint) {
+  const TemporaryFolder folder;
+  const std::string data = write_values(folder, 1.0F, true), out = folder.file("run");
+  ASSERT_EQ(run(folder, train_arguments(data, "regression", out, 1)).code, 0);
+  const std::string path = out + "/model/model.safetensors", before = read_file(path, 1 << 26);
+  std::filesystem::remove(path);  // as if killed after the checkpoint of the best epoch
+  const Ran resumed = run(folder, {"train", "--resume", out, "--threads", "1"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(read_file(path, 1 << 26), before);
+}
+
 TEST(TrainCommand, EveryPartNeedsLabels) {
   const TemporaryFolder folder;
   const Ran ran = run(folder, train_arguments(write_values(folder, 1, false), "regression", folder.file("run"), 1));

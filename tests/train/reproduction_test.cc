@@ -240,6 +240,76 @@ TEST(Reproduction, PlansCannotNameOtherFolders) {
   }
 }
 
+TEST(Reproduction, PlansThatMakeNoSenseAreRefusedByName) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "reproduce.json";
+  const auto error = [&](const std::string& benchmark, const std::string& groups) {
+    write_file(path, fmt::format(R"({{"benchmark": "{}", "groups": [{}]}})", benchmark, groups));
+    const std::string what = error_of([&] { read_plan(folder.path()); });
+    EXPECT_TRUE(what.starts_with(path.string() + ": ")) << what;
+    EXPECT_EQ(what.find_first_of("\n\x1b"), std::string::npos) << what;
+    return what;
+  };
+  const std::string good = R"({"name": "a", "variant": "edge", "seeds": [0, 9999]})";
+  write_file(path, fmt::format(R"({{"benchmark": "zinc", "groups": [{}]}})", good));
+  EXPECT_EQ(read_plan(folder.path()).groups.size(), 1U);
+  EXPECT_TRUE(testing::contains(error("zinc", good + "," + good), "twice"));
+  EXPECT_TRUE(testing::contains(error(R"(zinc\n\u001b[2J)", good), "unknown data set"));
+  EXPECT_TRUE(testing::contains(error("zinc", R"({"name": "a", "variant": "dense", "seeds": []})"), "unknown variant"));
+  EXPECT_TRUE(
+      testing::contains(error("zinc", R"({"name": "a", "variant": "edge", "seeds": [4294967296]})"), "seed 4294"));
+  EXPECT_TRUE(testing::contains(error("zinc", R"({"name": "a", "variant": "edge", "seeds": [-1]})"), "seed -1"));
+  EXPECT_TRUE(testing::contains(error("zinc", R"({"name": "a", "variant": "edge", "seeds": "all"})"), "not a plan"));
+}
+
+TEST(Reproduction, WhatFilesSayDoesNotBecomeMarkdownOrAnError) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path& out = folder.path();
+  write_plan(out, {"zinc", {{"optimised", "optimised", {0, 1}}}});
+  for (const int seed : {0, 1}) {
+    const std::filesystem::path run = out / fmt::format("optimised/seed-{}", seed);
+    std::filesystem::create_directories(run);
+    std::string config = to_toml(variant_config(benchmark_of("zinc"), variant_of("optimised")));
+    if (seed == 1) config.replace(config.find("gamma = "), 8, "gamma = nan # ");
+    write_file(run / "config.toml", config);
+    TrainResult result;
+    result.stopped = "rule";
+    result.metric = "m<b>|e\\|";
+    result.best_epoch = result.epochs = 1;
+    result.test_metrics = {{result.metric, 0.25}};
+    result.machine = "x\n\n# Mine\n\n<img src=y> [a](b) &lt;";
+    write_result(run / "result.json", result);
+  }
+  const std::string text = render_markdown(std::vector{read_reproduction(out)});
+  EXPECT_TRUE(testing::contains(text, "Machine: x  # Mine  &lt;img src=y> \\[a](b) &amp;lt;.")) << text;
+  EXPECT_TRUE(testing::contains(text, "| test m&lt;b>\\|e\\\\\\| |")) << text;
+  EXPECT_EQ(text.find('<'), std::string::npos) << text;
+  EXPECT_TRUE(testing::contains(text, "seed 1: unreadable: model.gamma = nan")) << text;
+  EXPECT_FALSE(testing::contains(render_page(std::vector{read_reproduction(out)}), "<img"));
+}
+
+TEST(Reproduction, OtherDataIsAChange) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path& out = folder.path();
+  const auto text_with = [&](std::initializer_list<const char*> assignments) {
+    RunConfig config = variant_config(benchmark_of("cluster"), variant_of("optimised"));
+    for (const char* assignment : assignments) set_option(config, assignment);
+    std::filesystem::create_directories(out / "optimised/seed-0");
+    write_plan(out, {"cluster", {{"optimised", "optimised", {0}}}});
+    write_file(out / "optimised/seed-0/config.toml", to_toml(config));
+    return render_markdown(std::vector{read_reproduction(out)});
+  };
+  EXPECT_FALSE(testing::contains(text_with({}), "(changed)"));
+  EXPECT_FALSE(testing::contains(text_with({"data.path=elsewhere.jsonl", "train.seed=3"}), "(changed)"));
+  EXPECT_TRUE(testing::contains(text_with({"data.path=generate:cluster?train=8"}), "optimised (changed)"));
+  EXPECT_TRUE(testing::contains(text_with({"data.split=random"}), "data.split = \"random\" (instead of \"given\")"));
+  RunConfig one, other;
+  set_option(one, "data.target_columns=[\"logP\"]");
+  EXPECT_TRUE(conflicts(one, other).empty());  // those of the data
+  set_option(other, "data.target_columns=[\"tpsa\"]");
+  EXPECT_EQ(conflicts(one, other).size(), 1U);
+}
+
 TEST(Reproduction, SaysWhichNamesThereAre) {
   EXPECT_EQ(error_of([] { benchmark_of("qm9"); }),
             "unknown data set 'qm9'; there are zinc, pattern, cluster, molhiv, molpcba and csl");

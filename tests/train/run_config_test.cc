@@ -83,6 +83,14 @@ TEST(RunConfig, ErrorsNameFileLineAndOption) {
   EXPECT_NE(error("[model.lpe]\nkind = \"neither\"\n").find("one of none, node, edge, both"), std::string::npos);
   EXPECT_NE(error("[train]\nepochs = 1.5\n").find("train.epochs must be a whole number"), std::string::npos);
   EXPECT_NE(error_of([&] { set_option(config, "gamma=1"); }).find("SECTION.KEY=VALUE"), std::string::npos);
+  // A table inside a table inside a table ...
+  for (const int parts : {6, 1900, 500000}) {
+    std::string key = "a";
+    for (int i = 1; i < parts; ++i) key += ".a";
+    const std::string what = error(key + " = 1\n");
+    EXPECT_TRUE(what.starts_with("c.toml:") && what.size() < 300) << what;
+    EXPECT_FALSE(error_of([&] { set_option(config, "model.gamma={" + key + "=1}"); }).empty());
+  }
   config.train.factor = 2;
   EXPECT_NE(error_of([&] { validate(config); }).find("train.factor = 2"), std::string::npos);
 }
