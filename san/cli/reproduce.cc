@@ -211,12 +211,12 @@ std::vector<Group> make_groups(const Options& options, const Benchmark& benchmar
     const double published = group.config.model.gamma;
     if (gamma) set_option(group.config, fmt::format("model.gamma={}", *gamma));
     for (const std::string& assignment : options.set) {
-      SAN_CHECK(!gamma || !assignment.starts_with("model.gamma"), "--gamma and --set {}: one of the two", assignment);
       SAN_CHECK(!assignment.starts_with("train.seed") && !assignment.starts_with("data.fold="),
                 "--set {}: --seeds says which are trained", assignment);
       const auto either = [&](bool flag, const char* flag_name, const char* option) {
         SAN_CHECK(!flag || !assignment.starts_with(option), "{} and --set {}: one of the two", flag_name, assignment);
       };
+      either(gamma.has_value(), "--gamma", "model.gamma=");
       either(options.epochs >= 0, "--epochs", "train.epochs=");
       either(!options.time_limit.empty(), "--time-limit", "train.time_limit=");
       either(!options.data.empty(), "--data", "data.path=");
