@@ -44,7 +44,7 @@ int64_t lpe_scratch(const LpeShape& shape, int64_t blocks) {
 }
 
 int64_t lpe_group_scratch(const LpeShape& shape) {
-  return 2 * kGroupUnits * (kGroup + kLanes) + 4 * kGroupUnits * shape.row() + 2 * shape.row() + shape.ff_padded + kPad;
+  return 2 * kGroupUnits * (kGroup + kLanes) + 4 * kGroupUnits * shape.row() + shape.row() + shape.ff_padded + kPad;
 }
 
 int64_t dense_scratch(const AttentionShape& shape, int64_t nodes, int heads) {

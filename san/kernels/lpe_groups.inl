@@ -78,6 +78,23 @@ SAN_INLINE void hidden_row(const LpeLayer& layer, const uint32_t* bits, int unit
   }
 }
 
+// What a unit is for the tokens of a group: 1 or 0 each. Neither: 0 for all tokens. NaN is neither above 0 nor not: some.
+struct UnitKind {
+  uint32_t all, some;
+};
+SAN_INLINE UnitKind kind_of(const float* from, V bias, bool linear) {
+  constexpr uint32_t kEvery = (1U << VL) - 1;
+  VI positive = VI{} - 1, none = VI{} - 1;
+#pragma GCC unroll 16
+  for (int v = 0; v < kGroup / VL; ++v) {
+    const V value = load(from + v * VL) + bias;
+    positive &= value > 0.0F;
+    none &= value <= 0.0F;
+  }
+  const uint32_t all = static_cast<uint32_t>(lane_bits(positive) == kEvery) & static_cast<uint32_t>(linear);
+  return {all, static_cast<uint32_t>(lane_bits(none) != kEvery) & ~all};
+}
+
 static void group_bits(const LpeLayer& layer, const uint32_t* rows, uint32_t* bits) {
   for (int t = 0; t < kGroup; t += VL) store_u(bits + t, hash_vector(layer.hidden.key, load_u(rows + t)));
 }
@@ -130,8 +147,8 @@ static void group_forward(const LpeGroupForward& g) {
   const int k = s.k, words = s.ff_padded / 32;
   const int64_t ld = s.row();
   float *hidden = g.scratch, *rows = hidden + kUnitsTogether * kGroupRow, *w1 = rows + kUnitsTogether * kGroupRow,
-        *w2 = w1 + kUnitsTogether * ld, *center = w2 + kUnitsTogether * ld, *constant = center + ld;
-  auto* unsure = reinterpret_cast<int32_t*>(constant + ld);
+        *w2 = w1 + kUnitsTogether * ld, *center = w2 + kUnitsTogether * ld;
+  auto* unsure = reinterpret_cast<int32_t*>(center + ld);
   uint32_t bits[kGroup];
   group_bits(layer, g.rows, bits);
   for (int c = 0; c < k; ++c) {
@@ -172,24 +189,14 @@ static void group_forward(const LpeGroupForward& g) {
     for (int i = 0; i < n; ++i) {
       const int unit = unsure[from + i];
       const V bias = splat(layer.ff1_bias[unit]);
-      VI positive = VI{} - 1, none = VI{} - 1;
-#pragma GCC unroll 16
-      for (int v = 0; v < kGroup / VL; ++v) {
-        const V value = load(hidden + i * kGroupRow + v * VL) + bias;
-        positive &= value > 0.0F;
-        none &= value <= 0.0F;
-      }
-      constexpr uint32_t kEvery = (1U << VL) - 1;
-      if (lane_bits(none) == kEvery) continue;
-      const uint32_t mark = 1U << (unit % 32);
-      if (linear && lane_bits(positive) == kEvery) {
-        g.all[unit / 32] |= mark;
-        continue;
-      }
-      g.some[unit / 32] |= mark;
+      // Which kind a unit is cannot be predicted, so nothing branches on it: it takes the next free row, which stays free unless it counts.
+      const UnitKind kind = kind_of(hidden + i * kGroupRow, bias, linear);
       hidden_row(layer, bits, unit, hidden + i * kGroupRow, bias, rows + filled * kGroupRow);
       row.copy(layer.ff2 + static_cast<int64_t>(unit) * k, w2 + filled * k);
-      if (++filled == kUnitsTogether) {
+      g.all[unit / 32] |= kind.all << (unit % 32);
+      g.some[unit / 32] |= kind.some << (unit % 32);
+      filled += static_cast<int>(kind.some);
+      if (filled == kUnitsTogether) {
         flush();
         filled = 0;
       }
@@ -201,22 +208,25 @@ static void group_forward(const LpeGroupForward& g) {
   int32_t* list = unsure;
   const int full = list_marks(g.all, 0, words, list);
   for (int i = 0; i < k * k; ++i) g.linear[i] = 0;
-  for (int64_t i = 0; i < ld; ++i) constant[i] = 0;
+  V constants[RowVectors<NV>::kMost]{};
   for (int from = 0; from < full; from += kUnitsTogether) {
     const int n = full - from < kUnitsTogether ? full - from : kUnitsTogether;
     for (int i = 0; i < n; ++i) {
       const int64_t at = static_cast<int64_t>(list[from + i]) * k;
       row.copy(layer.ff1 + at, w1 + i * k);
       row.copy(layer.ff2 + at, w2 + i * k);
-      const float bias = layer.ff1_bias[list[from + i]];
-      for (int c = 0; c < k; ++c) constant[c] += bias * w2[i * k + c];
+      V u2[RowVectors<NV>::kMost];
+      row.load_weights(layer.ff2 + at, u2);
+      const V bias = splat(layer.ff1_bias[list[from + i]]);
+#pragma GCC unroll 4
+      for (int v = 0; v < row.count; ++v) constants[v] += bias * u2[v];
     }
     gemm({k, k, n, w2, k, w1, 1, k, g.linear, k, true});
   }
   gemm({kGroup, k, k, g.linear, k, g.x, ld, 1, g.y, ld, true});
   for (int t = 0; t < kGroup; ++t) {
     for (int v = 0; v < row.count; ++v)
-      store(g.y + t * ld + v * VL, load(g.y + t * ld + v * VL) + load(constant + v * VL));
+      store(g.y + t * ld + v * VL, load(g.y + t * ld + v * VL) + constants[v]);
   }
   if (!layer.hidden.active()) return;
   const uint64_t tokens = ~uint64_t{0} >> (kGroup - g.count);
