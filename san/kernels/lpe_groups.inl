@@ -225,8 +225,7 @@ static void group_forward(const LpeGroupForward& g) {
   }
   gemm({kGroup, k, k, g.linear, k, g.x, ld, 1, g.y, ld, true});
   for (int t = 0; t < kGroup; ++t) {
-    for (int v = 0; v < row.count; ++v)
-      store(g.y + t * ld + v * VL, load(g.y + t * ld + v * VL) + constants[v]);
+    for (int v = 0; v < row.count; ++v) store(g.y + t * ld + v * VL, load(g.y + t * ld + v * VL) + constants[v]);
   }
   if (!layer.hidden.active()) return;
   const uint64_t tokens = ~uint64_t{0} >> (kGroup - g.count);
